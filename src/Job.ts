@@ -1,0 +1,302 @@
+/**
+ * A job: a value with its name, the schemas of its payload, result and failures, and how it is to be run.
+ */
+import { Context, Duration, Effect, type Exit, Layer, Option, Schema, type Scope } from "effect"
+import { type JobFailure, toOutcome, type Verdict } from "./JobFailure.js"
+import type { HandlerLease, SettleError } from "./Lease.js"
+import { Completed, Dead, fromExit, type Interruption, type Outcome } from "./Outcome.js"
+import * as Payload from "./Payload.js"
+import { InvalidName, InvalidOption, PayloadInvalid } from "./QueueError.js"
+import * as RetryPolicy from "./RetryPolicy.js"
+
+/** The part of a job that does not depend on its types: all that a worker's bookkeeping needs. */
+export interface Definition {
+  readonly type: string
+  /** Default `"default"`. */
+  readonly queue: string
+  /** 0 (first) to 9. Default 5. */
+  readonly priority: number
+  /** None: an attempt may run for as long as its lease is renewed. */
+  readonly timeout: Option.Option<Duration.Duration>
+  readonly retry: RetryPolicy.RetryPolicy
+  /** Version of the payload's encoded form, 1 to 65,535. Default 1. */
+  readonly version: number
+  /** What is wrong with the definition; reported where the job is used first. */
+  readonly invalid: Option.Option<InvalidName | InvalidOption>
+}
+
+export interface Job<in out Type extends string, in out Payload, in out Success, in out Error>
+  extends Definition
+{
+  readonly type: Type
+  readonly payload: Payload.Codec<Payload> & {
+    /** Decodes a payload that was stored under `version`, by way of the job's migration steps. */
+    readonly decodeVersion: (text: string | null, version: number) => Effect.Effect<Payload, PayloadInvalid>
+  }
+  readonly success: Payload.Codec<Success>
+  readonly failures: { readonly [tag: string]: Verdict<never> | undefined }
+  readonly idempotencyKey: Option.Option<(payload: Payload) => string>
+  /**
+   * The layer that handles this job. `build` is the handler, or an effect that makes it: services that it takes from the
+   * context are taken once, when the layer is built.
+   */
+  readonly toLayer: <H extends Handler<Payload, Success, Error>, EX = never, RX = never>(
+    build: H | Effect.Effect<H, EX, RX>
+  ) => Layer.Layer<JobHandler<Type>, EX, Exclude<RX, Scope.Scope> | Exclude<Requirements<H>, Scope.Scope>>
+}
+
+/** Any job, for lists of them. */
+export type Any = Definition & { readonly type: string }
+
+/** What a handler is: a function of the payload and the lease. `R` may hold a `Scope`, which ends with the attempt. */
+export type Handler<Payload, Success, Error, R = unknown> = (
+  payload: Payload,
+  lease: HandlerLease<Success>
+) => Effect.Effect<Success, Error | JobFailure, R>
+
+/** The services that a handler needs. */
+export type Requirements<H> = H extends (...args: never) => Effect.Effect<infer _A, infer _E, infer R> ? R : never
+
+/** The service that stands for the handler of the job with this type. It is provided by `job.toLayer`. */
+export interface JobHandler<in out Type extends string> {
+  readonly _: unique symbol
+  readonly type: Type
+}
+
+/** The handlers that a list of jobs needs. */
+export type HandlersOf<J> = J extends { readonly type: infer Type extends string } ? JobHandler<Type> : never
+
+/** What a worker gives to an attempt beside the lease's own data. */
+export interface AttemptLease extends Omit<HandlerLease<never>, "completeWith"> {
+  /** As `HandlerLease.completeWith`, on an effect whose success is already encoded beside its value. */
+  readonly completeEncoded: <A, E, R>(
+    effect: Effect.Effect<readonly [output: string | null, value: A], E, R>
+  ) => Effect.Effect<A, E | SettleError, R>
+}
+
+/** Runs a handler under supervision; answers how it ended, and why it was interrupted if it was. */
+export type Supervise = <A, E>(
+  handler: Effect.Effect<A, E>
+) => Effect.Effect<readonly [Exit.Exit<A, E>, Option.Option<Interruption>]>
+
+/** A job with its handler, its types closed over. */
+export interface Runnable {
+  readonly job: Definition
+  /** One attempt, from the stored payload to its outcome; none when the lease was lost. */
+  readonly perform: (
+    stored: { readonly payload: string | null; readonly payloadVersion: number },
+    lease: AttemptLease,
+    supervise: Supervise
+  ) => Effect.Effect<Option.Option<Outcome>>
+}
+
+/** The tag under which the handler of a job type is found. */
+export const handlerTag = <Type extends string>(type: Type): Context.Tag<JobHandler<Type>, Runnable> =>
+  Context.GenericTag<JobHandler<Type>, Runnable>(`leasehold/JobHandler/${type}`)
+
+type PayloadOption = Schema.Struct.Fields | Schema.Schema.AnyNoContext
+
+/** The decoded payload of the `payload` option. */
+export type PayloadOf<P extends PayloadOption> = P extends Schema.Schema.AnyNoContext ? Schema.Schema.Type<P>
+  : P extends Schema.Struct.Fields ? Schema.Simplify<Schema.Struct.Type<P>>
+  : never
+
+type TaggedOnly<E> = [E] extends [{ readonly _tag: string }] ? {}
+  : { readonly error: "every member of `error` must have a `_tag`" }
+
+type FailuresOption<E> = [E] extends [never] ? { readonly failures?: never }
+  : [E] extends [{ readonly _tag: string }] ? {
+      /** For each tag of `error`: `"retry"`, `"permanent"`, or a function that answers which. Exhaustive. */
+      readonly failures: { readonly [Tag in E["_tag"]]: Verdict<Extract<E, { readonly _tag: Tag }>> }
+    }
+  : {}
+
+export interface Options<P extends PayloadOption, S extends Schema.Schema.AnyNoContext, E extends Schema.Schema.All> {
+  /** Struct fields, or any schema whose encoded form is JSON. */
+  readonly payload: P
+  /** Default `Schema.Void`. Stored as the job's output. */
+  readonly success?: S
+  /** Default `Schema.Never`. The handler's own failures; each must have a `_tag`. */
+  readonly error?: E
+  readonly queue?: string
+  readonly priority?: number
+  readonly timeout?: Duration.DurationInput
+  readonly retry?: RetryPolicy.RetryPolicy
+  /** The key of an enqueue that names none: two enqueues with the same key are one job. */
+  readonly idempotencyKey?: (payload: PayloadOf<P>) => string
+  readonly version?: number
+  /** For each version below `version`: from the encoded form of that version to that of the next. */
+  readonly migratePayload?: { readonly [fromVersion: number]: (encoded: unknown) => unknown }
+}
+
+/**
+ * Defines a job. `type` and `queue` match `[A-Za-z0-9_.:/-]{1,64}`; the type is what rows carry, so renaming it strands the
+ * rows that were enqueued under the old one.
+ *
+ * A definition with an option out of range is reported as `InvalidOption` or `InvalidName` by the first enqueue, claim or
+ * worker that uses it.
+ */
+export const make = <
+  const Type extends string,
+  P extends PayloadOption,
+  S extends Schema.Schema.AnyNoContext = typeof Schema.Void,
+  E extends Schema.Schema.All = typeof Schema.Never
+>(
+  type: Type,
+  options: Options<P, S, E> & TaggedOnly<Schema.Schema.Type<E>> & FailuresOption<Schema.Schema.Type<E>>
+): Job<Type, PayloadOf<P>, Schema.Schema.Type<S>, Schema.Schema.Type<E>> => {
+  const payloadSchema: Schema.Schema<PayloadOf<P>, unknown> = Schema.isSchema(options.payload)
+    ? options.payload
+    : Schema.Struct(options.payload as Schema.Struct.Fields) as never
+  const version = options.version ?? 1
+  const payload = Payload.codec(payloadSchema, type, "payload")
+  // Where the option is left out, S is its default, `typeof Schema.Void`: the two sides of `??` have the same type.
+  const successSchema = (options.success ?? Schema.Void) as Schema.Schema<Schema.Schema.Type<S>, unknown>
+  const success = Payload.codec(successSchema, type, "output")
+  const failures = (options as { readonly failures?: Job<Type, unknown, unknown, unknown>["failures"] }).failures ?? {}
+  const timeout = options.timeout === undefined ? Option.none() : RetryPolicy.finite(options.timeout)
+  const definition: Definition = {
+    type,
+    queue: options.queue ?? "default",
+    priority: options.priority ?? 5,
+    timeout,
+    retry: options.retry ?? RetryPolicy.standard,
+    version,
+    invalid: findInvalid(type, options, version)
+  }
+  const job: Job<Type, PayloadOf<P>, Schema.Schema.Type<S>, Schema.Schema.Type<E>> = {
+    ...definition,
+    type,
+    payload: {
+      encode: payload.encode,
+      decode: payload.decode,
+      decodeVersion: (text, stored) =>
+        stored === version
+          ? payload.decode(text)
+          : Effect.flatMap(upgrade(type, text, stored, version, options.migratePayload ?? {}), payload.decodeJson)
+    },
+    success,
+    failures,
+    idempotencyKey: Option.fromNullable(options.idempotencyKey),
+    toLayer: (build) => layer(job, build)
+  }
+  return job
+}
+
+const layer = <Type extends string, P, S, E, H extends Handler<P, S, E>, EX, RX>(
+  job: Job<Type, P, S, E>,
+  build: H | Effect.Effect<H, EX, RX>
+): Layer.Layer<JobHandler<Type>, EX, Exclude<RX, Scope.Scope> | Exclude<Requirements<H>, Scope.Scope>> =>
+  Layer.scoped(
+    handlerTag(job.type),
+    Effect.gen(function*() {
+      const handler = Effect.isEffect(build) ? yield* build : build
+      const context = yield* Effect.context<Exclude<Requirements<H>, Scope.Scope>>()
+      const run = (payload: P, lease: HandlerLease<S>): Effect.Effect<S, E | JobFailure> =>
+        Effect.scoped(handler(payload, lease) as Effect.Effect<S, E | JobFailure, Requirements<H>>).pipe(
+          Effect.mapInputContext((attempt: Context.Context<never>) => Context.merge(context, attempt))
+        ) as Effect.Effect<S, E | JobFailure>
+      return { job, perform: performWith(job, run) }
+    })
+  )
+
+const performWith = <Type extends string, P, S, E>(
+  job: Job<Type, P, S, E>,
+  run: (payload: P, lease: HandlerLease<S>) => Effect.Effect<S, E | JobFailure>
+): Runnable["perform"] =>
+(stored, lease, supervise) =>
+  job.payload.decodeVersion(stored.payload, stored.payloadVersion).pipe(
+    Effect.matchEffect({
+      onFailure: (error) => Effect.succeedSome(Dead({ code: "payload_invalid", message: error.message })),
+      onSuccess: (payload) =>
+        supervise(Effect.suspend(() => run(payload, handlerLease(job, lease)))).pipe(
+          Effect.flatMap(([exit, interruption]) => {
+            // The output is encoded before the exit is judged, so that an output which can not be stored is an outcome too.
+            const output = exit._tag === "Success" ? encodeOutput(job, exit.value) : Effect.succeed(Completed({ output: null }))
+            return Effect.map(output, (completed) =>
+              fromExit(exit, interruption, {
+                success: () => completed,
+                failure: (error) => toOutcome(error as { readonly _tag: string }, job.failures)
+              }))
+          })
+        )
+    })
+  )
+
+const encodeOutput = <Type extends string, P, S, E>(
+  job: Job<Type, P, S, E>,
+  value: S
+): Effect.Effect<Outcome> =>
+  Effect.gen(function*() {
+    const limit = yield* Payload.Limit
+    const text = yield* job.success.encode(value)
+    yield* Payload.checkSize(text, job.type, "output", limit)
+    return Completed({ output: text })
+  }).pipe(
+    // The work is done and would be done again by a retry, with the same output: so the job ends, and says why.
+    Effect.catchAll((error) => Effect.succeed(Dead({ code: "output_invalid", message: error.message })))
+  )
+
+const handlerLease = <Type extends string, P, S, E>(job: Job<Type, P, S, E>, lease: AttemptLease): HandlerLease<S> => ({
+  ...lease,
+  completeWith: (effect) =>
+    lease.completeEncoded(
+      Effect.flatMap(effect, (value) => Effect.map(job.success.encode(value), (output) => [output, value] as const))
+    )
+})
+
+const upgrade = (
+  type: string,
+  text: string | null,
+  stored: number,
+  version: number,
+  steps: { readonly [fromVersion: number]: (encoded: unknown) => unknown }
+): Effect.Effect<unknown, PayloadInvalid> =>
+  Effect.suspend(() => {
+    try {
+      let encoded: unknown = text === null ? undefined : JSON.parse(text)
+      for (let from = stored; from < version; from++) {
+        const step = steps[from]
+        if (step === undefined) return Effect.fail(noStep(type, from))
+        encoded = step(encoded)
+      }
+      return stored > version ? Effect.fail(noStep(type, stored)) : Effect.succeed(encoded)
+    } catch {
+      return Effect.fail(new PayloadInvalid({ jobType: type, part: "payload", reason: "migratePayload threw" }))
+    }
+  })
+
+const noStep = (jobType: string, from: number) =>
+  new PayloadInvalid({ jobType, part: "payload", reason: `migratePayload has no step from version ${from}` })
+
+const nameRule = /^[A-Za-z0-9_.:/-]{1,64}$/
+
+/** Whether a queue name or job type may be used: 1 to 64 characters of `A-Z a-z 0-9 _ . : / -`. */
+export const isValidName = (name: unknown): name is string => typeof name === "string" && nameRule.test(name)
+
+const findInvalid = (
+  type: string,
+  options: {
+    readonly queue?: string
+    readonly priority?: number
+    readonly timeout?: Duration.DurationInput
+    readonly retry?: RetryPolicy.RetryPolicy
+  },
+  version: number
+): Option.Option<InvalidName | InvalidOption> => {
+  const { priority = 5, queue = "default", timeout } = options
+  if (!isValidName(type)) return Option.some(new InvalidName({ kind: "job type", name: String(type) }))
+  if (!isValidName(queue)) return Option.some(new InvalidName({ kind: "queue", name: String(queue) }))
+  const invalid = (option: string, value: unknown, accepted: string) =>
+    Option.some(new InvalidOption({ option, value, accepted }))
+  if (!isPriority(priority)) return invalid("priority", priority, "a whole number from 0 (first) to 9")
+  if (!(Number.isInteger(version) && version >= 1 && version <= 65_535)) return invalid("version", version, "1 to 65535")
+  if (timeout !== undefined && !Option.exists(RetryPolicy.finite(timeout), (time) => Duration.toMillis(time) >= 1)) {
+    return invalid("timeout", timeout, "1 millisecond to 365 days")
+  }
+  return Option.map(options.retry?.invalid ?? Option.none(), (setting) => new InvalidOption(setting))
+}
+
+/** Whether a number is a priority: a whole number from 0, which runs first, to 9. */
+export const isPriority = (priority: unknown): priority is number =>
+  Number.isInteger(priority) && Number(priority) >= 0 && Number(priority) <= 9

@@ -1,0 +1,130 @@
+/**
+ * Values of a job as exact text: payloads and outputs are stored as the JSON that their schema encodes to, and nothing that
+ * JSON would change on the way is accepted.
+ */
+import { createHash } from "node:crypto"
+import { Context, Effect, Either, ParseResult, Schema } from "effect"
+import { PayloadInvalid, PayloadTooLarge } from "./QueueError.js"
+
+/**
+ * How many bytes of UTF-8 a payload or output may have. Default 1 MiB; a program changes it by
+ * `Layer.succeed(Payload.Limit, bytes)`. The server's `max_allowed_packet` bounds it in any case.
+ */
+export class Limit extends Context.Reference<Limit>()("leasehold/PayloadLimit", {
+  defaultValue: () => 1024 * 1024
+}) {}
+
+/** Levels of nesting above which a value is refused, long before any recursion could overflow the stack. */
+const deepest = 1_000
+
+export interface Codec<A> {
+  /** The value as text; null where the schema encodes to `undefined`, as `Schema.Void` does. */
+  readonly encode: (value: A) => Effect.Effect<string | null, PayloadInvalid>
+  readonly decode: (text: string | null) => Effect.Effect<A, PayloadInvalid>
+}
+
+/** A schema of text, compiled once. `upgrade` changes the parsed JSON of an older release before it is decoded. */
+export const codec = <A, I>(
+  schema: Schema.Schema<A, I>,
+  jobType: string,
+  part: "payload" | "output"
+): Codec<A> & { readonly decodeJson: (json: unknown) => Effect.Effect<A, PayloadInvalid> } => {
+  const encodeValue = Schema.encodeEither(schema)
+  const decodeValue = Schema.decodeUnknown(schema)
+  const invalid = (reason: string) => new PayloadInvalid({ jobType, part, reason })
+  const decodeJson = (json: unknown) =>
+    Effect.suspend(() => decodeValue(json)).pipe(
+      Effect.mapError((error) => invalid(`it does not fit its schema ${placesOf(error)}`)),
+      Effect.catchAllDefect(() => Effect.fail(invalid("its schema threw")))
+    )
+  return {
+    encode: (value) =>
+      Effect.suspend(() => {
+        try {
+          const encoded = encodeValue(value)
+          if (Either.isLeft(encoded)) return Effect.fail(invalid(`it does not fit its schema ${placesOf(encoded.left)}`))
+          if (encoded.right === undefined) return Effect.succeed(null)
+          const flaw = findFlaw(encoded.right, "it", 0)
+          return flaw === undefined ? Effect.succeed(JSON.stringify(encoded.right)) : Effect.fail(invalid(flaw))
+        } catch {
+          return Effect.fail(invalid("reading it threw, or it is circular"))
+        }
+      }),
+    decode: (text) =>
+      Effect.flatMap(
+        Effect.try({
+          try: (): unknown => text === null ? undefined : JSON.parse(text),
+          catch: () => invalid("the stored text is no JSON")
+        }),
+        decodeJson
+      ),
+    decodeJson
+  }
+}
+
+/** Where an encoded value does not survive JSON; undefined where it does. */
+const findFlaw = (value: unknown, place: string, depth: number): string | undefined => {
+  if (depth > deepest) return `it is nested more than ${deepest} levels deep`
+  if (value === null || typeof value === "string" || typeof value === "boolean") return undefined
+  if (typeof value === "number") return Number.isFinite(value) ? undefined : `${place} is a number that JSON can not hold`
+  if (Array.isArray(value)) {
+    for (let index = 0; index < value.length; index++) {
+      const flaw = findFlaw(value[index], `${place}[${index}]`, depth + 1)
+      if (flaw !== undefined) return flaw
+    }
+    return undefined
+  }
+  if (typeof value !== "object") return `${place} is a ${typeof value}, which JSON can not hold`
+  const prototype: unknown = Object.getPrototypeOf(value)
+  if ((prototype !== Object.prototype && prototype !== null) || "toJSON" in value) {
+    return `${place} is no plain object; give its schema an encoded form that is JSON`
+  }
+  for (const [key, member] of Object.entries(value)) {
+    // An undefined member is left out of JSON, as an optional field of a schema means it.
+    const flaw = member === undefined ? undefined : findFlaw(member, `${place}.${placeName(key)}`, depth + 1)
+    if (flaw !== undefined) return flaw
+  }
+  return undefined
+}
+
+/** Field names of a schema say where; keys of data could be secrets, so only identifiers of a usual length are shown. */
+const placeName = (key: string): string => /^[A-Za-z_]\w{0,39}$/.test(key) ? key : "…"
+
+// ParseResult's own text quotes the value that did not fit, so only the paths are kept (law 8).
+const placesOf = (error: ParseResult.ParseError | ParseResult.ParseIssue): string => {
+  const issue = "issue" in error ? error.issue : error
+  const paths = ParseResult.ArrayFormatter.formatIssueSync(issue as ParseResult.ParseIssue)
+    .map(({ path }) => path.map((part) => placeName(String(part))).join("."))
+  const known = [...new Set(paths)].filter((path) => path !== "").slice(0, 5)
+  return known.length === 0 ? "at its root" : `at ${known.join(", ")}`
+}
+
+/** The text, or `PayloadTooLarge` where it is longer than the limit. Null, which stands for `undefined`, has no length. */
+export const checkSize = <Text extends string | null>(
+  text: Text,
+  jobType: string,
+  part: "payload" | "output",
+  limit: number
+): Effect.Effect<Text, PayloadTooLarge> => {
+  // UTF-8 has at most 3 bytes per UTF-16 unit: count exactly only where it can matter.
+  if (text === null || text.length * 3 <= limit) return Effect.succeed(text)
+  const size = Buffer.byteLength(text)
+  return size > limit ? Effect.fail(new PayloadTooLarge({ jobType, part, size, limit })) : Effect.succeed(text)
+}
+
+/**
+ * What makes two requests under one key the same request: type, queue and payload, the order of object keys aside. The
+ * lower-case hexadecimal SHA-256.
+ */
+export const fingerprint = (type: string, queue: string, payload: string | null): string =>
+  createHash("sha256")
+    .update(JSON.stringify([type, queue]))
+    .update(payload === null ? "" : canonical(JSON.parse(payload)))
+    .digest("hex")
+
+const canonical = (value: unknown): string => {
+  if (Array.isArray(value)) return `[${value.map(canonical).join(",")}]`
+  if (typeof value !== "object" || value === null) return JSON.stringify(value)
+  const members = Object.entries(value).sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0))
+  return `{${members.map(([key, member]) => `${JSON.stringify(key)}:${canonical(member)}`).join(",")}}`
+}
