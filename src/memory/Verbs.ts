@@ -48,7 +48,7 @@ export const enqueue = (
   jobs: ReadonlyArray<NewJob>,
   now: DateTime.Utc
 ): Change<Either.Either<ReadonlyArray<Enqueued>, IdempotencyConflict>> => {
-  const [answers, filled] = inTurn(table, jobs, (at, job) => enqueueOne(at, job, now))
+  const [answers, filled] = inTurn(table, jobs, (at, job) => enqueueOne(at, job, table, now))
   const all = Either.all(answers)
   // All or nothing: a conflict anywhere leaves the table as it was.
   return [all, Either.isRight(all) ? filled : table]
@@ -57,6 +57,7 @@ export const enqueue = (
 const enqueueOne = (
   table: Table.Table,
   job: NewJob,
+  before: Table.Table,
   now: DateTime.Utc
 ): Change<Either.Either<Enqueued, IdempotencyConflict>> => {
   const first = Option.flatMap(job.idempotency, ({ key, scope }) =>
@@ -69,12 +70,10 @@ const enqueueOne = (
       Option.map(idempotency, ({ fingerprint }) => fingerprint),
       Option.map(job.idempotency, ({ fingerprint }) => fingerprint)
     )
-    return [
-      same
-        ? Either.right({ id, created: false })
-        : Either.left(new IdempotencyConflict({ jobId: id, jobType: job.type })),
-      table
-    ]
+    if (same) return [Either.right({ id, created: false }), table]
+    // A job of the same call is undone with it: its id will mean nothing.
+    const jobId = HashMap.has(before.rows, id) ? Option.some(id) : Option.none()
+    return [Either.left(new IdempotencyConflict({ jobId, jobType: job.type })), table]
   }
   const lastId = table.lastId + 1
   const id = JobId.make(String(lastId))
