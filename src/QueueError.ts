@@ -2,7 +2,7 @@
  * Everything that the library can answer instead of what was asked for. What a handler says about its job is in
  * `JobFailure`. No error holds a payload, an output, a key, or the server's own text, which can quote all three.
  */
-import { Data } from "effect"
+import { Data, Option } from "effect"
 import type { JobId, JobState } from "./JobRecord.js"
 
 /** An option is outside of its range. Refused before anything starts. */
@@ -55,11 +55,13 @@ export class NothingDue extends Data.TaggedError("NothingDue")<{ readonly jobTyp
 
 /** The key already names a job with another payload, type or queue. That job is untouched. */
 export class IdempotencyConflict extends Data.TaggedError("IdempotencyConflict")<{
-  readonly jobId: JobId
+  /** The job that has the key; none where two jobs of one bulk call contradict each other. */
+  readonly jobId: Option.Option<JobId>
   readonly jobType: string
 }> {
   override get message() {
-    return `The idempotency key given for ${this.jobType} belongs to job ${this.jobId}, which has another payload, `
+    const holder = Option.match(this.jobId, { onNone: () => "another job of the same call", onSome: (id) => `job ${id}` })
+    return `The idempotency key given for ${this.jobType} belongs to ${holder}, which has another payload, `
       + `type or queue. Use another key, or the same payload.`
   }
 }

@@ -1,0 +1,317 @@
+/**
+ * Keeps leases: renews all of a holder's leases together, and tells each holder in time when one is no longer to be trusted.
+ *
+ * Two fibers do it, so that neither can hold up the other. One renews, at every third of the lease. One watches the trust
+ * windows and asks nobody: however a renewal fails or hangs, a holder hears of the end of its lease before that end comes in
+ * the database (law 1, scenarios C7, C8, C9).
+ */
+import { Cause, Deferred, Duration, Effect, Fiber, Metric, Random, Scope } from "effect"
+import * as FaultLog from "./FaultLog.js"
+import { LeaseLost } from "./JobFailure.js"
+import type { JobStore, Renewal } from "./JobStore.js"
+import * as Lease from "./Lease.js"
+import * as Metrics from "./Metrics.js"
+import { type StoreError, StoreUnavailable } from "./QueueError.js"
+import * as Timer from "./Timer.js"
+
+export type LossReason = LeaseLost["reason"]
+
+/** Whom the keeper tells. Both effects are short: they run in the keeper's own fibers. */
+export interface Holder {
+  /** Somebody asked to cancel the job. The lease still stands and is renewed. At most once. */
+  readonly cancelRequested: Effect.Effect<void>
+  /** Nothing may be written under this lease any more; the keeper has let go of it. At most once. */
+  readonly lost: (reason: LossReason) => Effect.Effect<void>
+}
+
+/** A lease in the keeper's care, until it is forgotten. */
+export interface Held {
+  readonly lease: Lease.Lease
+  /** Why nothing may be written under the lease any more; undefined while it is trusted at `at`, the present. */
+  readonly distrust: (at: Lease.Instant) => LossReason | undefined
+  /** Renews this lease now. Fails with `LeaseLost` also when the job is to be canceled. */
+  readonly renew: Effect.Effect<void, LeaseLost | StoreError>
+  /**
+   * Leaves the lease out of renewals while `effect` holds the job's row locked, and for good once it succeeds, since it
+   * settles the job. The trust window goes on, so `effect` has what is left of it.
+   */
+  readonly whileLocked: <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>
+  /**
+   * The attempt is over, and from here its settlement alone decides who owned the job: a renewal that crosses the
+   * settlement would find the job ended and report a loss. The lease is renewed until it is forgotten.
+   */
+  readonly conclude: Effect.Effect<void>
+  /** Ends the care. To be called in any case, in a finalizer. */
+  readonly forget: Effect.Effect<void>
+}
+
+export interface LeaseKeeper {
+  /** Takes a lease into care from now on. `window` is the one that opened before the lease was asked for. */
+  readonly hold: (lease: Lease.Lease, window: Lease.TrustWindow, holder: Holder) => Effect.Effect<Held>
+  /** Never returns; dies where one of the keeper's fibers died of a mistake in the library. All leases are lost then. */
+  readonly failure: Effect.Effect<never>
+}
+
+/** Leases that one call renews. */
+const batchSize = 1_000
+/** Calls that may be under way at once: one that hangs must not keep the next from trying another connection. */
+const mostCalls = 3
+
+/**
+ * A keeper of leases of one duration, for as long as the scope is open.
+ *
+ * Renewals that fail are tried again after a fifteenth of the lease, with jitter, for as long as there is a lease to renew.
+ */
+export const make = (
+  store: JobStore["Type"],
+  lease: Duration.Duration
+): Effect.Effect<LeaseKeeper, never, Scope.Scope> =>
+  Effect.gen(function*() {
+    const scope = yield* Effect.scope
+    const failed = yield* Deferred.make<never>()
+    const care = new Care(store, lease)
+    const loop = (effect: Effect.Effect<never>) =>
+      effect.pipe(
+        Effect.onError((cause) =>
+          Cause.isInterruptedOnly(cause)
+            ? Effect.void
+            : Effect.zipRight(care.loseAll, Deferred.failCause(failed, cause))),
+        store.detached,
+        Effect.interruptible,
+        Effect.forkIn(scope)
+      )
+    yield* loop(renewals(care, scope))
+    yield* loop(watch(care))
+    return {
+      hold: (held, window, holder) => care.hold(held, window, holder, scope),
+      failure: Deferred.await(failed)
+    }
+  })
+
+const renewals = (care: Care, scope: Scope.Scope): Effect.Effect<never> => {
+  const third = Duration.times(care.lease, 1 / 3)
+  const soon = Random.nextRange(0.5, 1).pipe(Effect.map((share) => Duration.times(care.lease, share / 15)))
+  // The round is a fiber of its own: a store call can not be interrupted, and this loop does not wait for one that hangs.
+  const round = Effect.suspend(() => care.calls < mostCalls ? care.renewDue : Effect.succeed(false)).pipe(
+    Effect.forkIn(scope),
+    Effect.flatMap(Fiber.join),
+    Effect.timeoutTo({ duration: third, onTimeout: () => false, onSuccess: (done) => done })
+  )
+  return Effect.flatMap(care.holdsSome.await, () => Timer.sleep(third)).pipe(
+    Effect.zipRight(round),
+    Effect.flatMap((done) => done ? Effect.void : repeatUntilDone(Effect.zipRight(Effect.flatMap(soon, Effect.sleep), round))),
+    Effect.forever
+  )
+}
+
+const repeatUntilDone = (round: Effect.Effect<boolean>): Effect.Effect<unknown> =>
+  Effect.repeat(round, { until: (done) => done })
+
+const watch = (care: Care): Effect.Effect<never> =>
+  care.holdsSome.await.pipe(
+    Effect.zipRight(Effect.flatMap(Lease.now, (at) => {
+      const pause = care.nextEnd(at)
+      care.watchedUntil = at.monotonic + pause
+      return Timer.sleep(Duration.millis(pause))
+    })),
+    Effect.zipRight(care.expire),
+    Effect.forever
+  )
+
+/** All leases in one keeper's care. */
+class Care {
+  readonly entries = new Set<Entry>()
+  readonly holdsSome = Effect.unsafeMakeLatch(false)
+  readonly faults = FaultLog.make("renew")
+  /** Calls under way. */
+  calls = 0
+  /** When the watch looks next, on the monotonic clock. */
+  watchedUntil = 0
+
+  constructor(
+    readonly store: JobStore["Type"],
+    readonly lease: Duration.Duration
+  ) {}
+
+  hold(lease: Lease.Lease, window: Lease.TrustWindow, holder: Holder, scope: Scope.Scope): Effect.Effect<Held> {
+    return Effect.flatMap(Lease.now, (at) => {
+      const entry = new Entry(this, lease, window, holder)
+      this.entries.add(entry)
+      this.holdsSome.unsafeOpen()
+      const left = Math.max(0, Lease.trustLeft(window, at))
+      // A claim whose answer took long has a short window, which can end before the watch looks again.
+      return at.monotonic + left < this.watchedUntil
+        ? Effect.as(Effect.forkIn(Effect.delay(this.expire, Duration.millis(left)), scope), entry)
+        : Effect.succeed(entry)
+    })
+  }
+
+  remove(entry: Entry): void {
+    this.entries.delete(entry)
+    if (this.entries.size === 0) this.holdsSome.unsafeClose()
+  }
+
+  /** Milliseconds to the first end of a window. The wall clock is looked at often enough to notice that the host slept. */
+  nextEnd(at: Lease.Instant): number {
+    let first = Math.min(Duration.toMillis(this.lease) / 10, 30_000)
+    for (const entry of this.entries) first = Math.min(first, Lease.trustLeft(entry.window, at))
+    return Math.max(first, 0)
+  }
+
+  readonly expire: Effect.Effect<void> = Effect.flatMap(Lease.now, (at) =>
+    Effect.forEach(
+      Array.from(this.entries).filter((entry) => Lease.trustLeft(entry.window, at) <= 0),
+      (entry) => entry.lose("expired"),
+      { discard: true }
+    ))
+
+  readonly loseAll: Effect.Effect<void> = Effect.suspend(() =>
+    Effect.forEach(Array.from(this.entries), (entry) => entry.lose("expired"), { discard: true })
+  )
+
+  /** Renews what was not renewed of late; answers whether nothing is left to be tried again soon. */
+  readonly renewDue: Effect.Effect<boolean> = Effect.flatMap(Lease.now, (at) => {
+    const young = Duration.toMillis(this.lease) / 8
+    const due = Array.from(this.entries).filter((entry) =>
+      !entry.locked && at.monotonic - entry.window.openedAt.monotonic >= young
+    )
+    const batches: Array<ReadonlyArray<Entry>> = []
+    for (let from = 0; from < due.length; from += batchSize) batches.push(due.slice(from, from + batchSize))
+    return Effect.forEach(batches, (batch) => this.renewTogether(batch), { concurrency: mostCalls }).pipe(
+      Effect.map((done) => done.every((each) => each))
+    )
+  })
+
+  private renewTogether(batch: ReadonlyArray<Entry>): Effect.Effect<boolean> {
+    return this.call(batch).pipe(
+      Effect.flatMap((renewals) => {
+        const busy = batch.filter((_, index) => renewals[index]?._tag === "Busy")
+        // A row that somebody has locked is asked for alone, so that it holds up no other (ruling 3).
+        return Effect.forEach(busy, (entry) => this.call([entry]), { concurrency: mostCalls }).pipe(
+          Effect.map((alone) => alone.every(([renewal]) => renewal?._tag !== "Busy"))
+        )
+      }),
+      Effect.tap(() => this.faults.recovered),
+      Effect.catchAll((error) =>
+        this.faults.report(error).pipe(
+          Effect.zipRight(Metric.update(outcomes.failed, batch.length)),
+          Effect.as(false)
+        )
+      )
+    )
+  }
+
+  /** One call to the store. The new windows open before it is sent. */
+  call(batch: ReadonlyArray<Entry>): Effect.Effect<ReadonlyArray<Renewal>, StoreError> {
+    const sent = Effect.flatMap(Lease.now, (openedAt) => {
+      const leases = batch.map((entry) => entry.lease)
+      return this.store.renew(leases, this.lease).pipe(
+        Effect.tap((renewals) =>
+          Effect.forEach(
+            batch,
+            (entry, index) => entry.answered(renewals[index] ?? { _tag: "Busy" }, Lease.trustFrom(openedAt, this.lease)),
+            { discard: true }
+          )
+        )
+      )
+    })
+    return Effect.acquireUseRelease(
+      Effect.sync(() => this.calls++),
+      () => sent,
+      () => Effect.sync(() => this.calls--)
+    )
+  }
+}
+
+class Entry implements Held {
+  locked = false
+  private concluded = false
+  private canceled = false
+  private lostReason: LossReason | undefined
+
+  constructor(
+    private readonly care: Care,
+    readonly lease: Lease.Lease,
+    public window: Lease.TrustWindow,
+    private readonly holder: Holder
+  ) {}
+
+  distrust(at: Lease.Instant): LossReason | undefined {
+    return this.lostReason ?? (Lease.trustLeft(this.window, at) > 0 ? undefined : "expired")
+  }
+
+  get renew(): Effect.Effect<void, LeaseLost | StoreError> {
+    return Effect.flatMap(Lease.now, (at) => {
+      const reason = this.distrust(at)
+      if (reason !== undefined) return Effect.fail(this.lossDuring("renew", reason))
+      return Effect.flatMap(this.care.call([this]), ([renewal]) => this.verdict(renewal ?? { _tag: "Busy" }))
+    })
+  }
+
+  private verdict(renewal: Renewal): Effect.Effect<void, LeaseLost | StoreError> {
+    switch (renewal._tag) {
+      case "Lost":
+        return Effect.fail(this.lossDuring("renew", renewal.reason))
+      case "Renewed":
+        return renewal.cancelRequested ? Effect.fail(this.lossDuring("renew", "canceled")) : Effect.void
+      case "Busy":
+        return Effect.fail(new StoreUnavailable({ verb: "renew", reason: "lock_wait", code: "row_locked" }))
+    }
+  }
+
+  get conclude(): Effect.Effect<void> {
+    return Effect.sync(() => {
+      this.concluded = true
+    })
+  }
+
+  get forget(): Effect.Effect<void> {
+    return Effect.sync(() => this.care.remove(this))
+  }
+
+  whileLocked<A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> {
+    return Effect.suspend(() => {
+      this.locked = true
+      return Effect.onExit(effect, (exit) =>
+        Effect.sync(() => {
+          this.locked = exit._tag === "Success"
+        }))
+    })
+  }
+
+  lossDuring(during: string, reason: LossReason): LeaseLost {
+    return new LeaseLost({ jobId: this.lease.jobId, token: this.lease.token, during, reason })
+  }
+
+  /** What the store said about this lease. Late answers, and answers that cross a settlement, change nothing. */
+  answered(renewal: Renewal, window: Lease.TrustWindow): Effect.Effect<void> {
+    return Effect.suspend(() => {
+      const counted = Metric.update(outcomes[renewal._tag], 1)
+      if (!this.care.entries.has(this) || this.locked || renewal._tag === "Busy") return counted
+      if (renewal._tag === "Lost") {
+        return this.concluded ? counted : Effect.zipRight(counted, this.lose(renewal.reason))
+      }
+      if (window.openedAt.monotonic > this.window.openedAt.monotonic) this.window = window
+      if (!renewal.cancelRequested || this.canceled) return counted
+      this.canceled = true
+      return Effect.zipRight(counted, this.holder.cancelRequested)
+    })
+  }
+
+  lose(reason: LossReason): Effect.Effect<void> {
+    return Effect.suspend(() => {
+      if (this.lostReason !== undefined || !this.care.entries.has(this)) return Effect.void
+      this.lostReason = reason
+      this.care.remove(this)
+      return this.holder.lost(reason)
+    })
+  }
+}
+
+const outcomeOf = (outcome: string) => Metric.tagged(Metrics.renewals, "outcome", outcome)
+const outcomes = {
+  Renewed: outcomeOf("renewed"),
+  Lost: outcomeOf("lost"),
+  Busy: outcomeOf("busy"),
+  failed: outcomeOf("failed")
+}

@@ -1,0 +1,272 @@
+/**
+ * Writes the ends of attempts, several in one statement, each behind its own fence.
+ *
+ * Group commit: whatever waits goes together, and a lone settlement goes at once. A settlement is tried again through
+ * everything that can pass, for as long as its lease is trusted, and is never sent after (ruling 17).
+ */
+import { Deferred, Effect, Either, FiberId, FiberSet, Option, Queue as Mailbox, Random, type Scope } from "effect"
+import * as Attempt from "./Attempt.js"
+import * as FaultLog from "./FaultLog.js"
+import { LeaseLost } from "./JobFailure.js"
+import type { JobState } from "./JobRecord.js"
+import type { JobStore, Settlement, SettleVerdict } from "./JobStore.js"
+import * as Lease from "./Lease.js"
+import type { Held, LossReason } from "./LeaseKeeper.js"
+import type { Outcome } from "./Outcome.js"
+import { AlreadySettled, OutcomeUnknown, type StoreError } from "./QueueError.js"
+import * as RetryPolicy from "./RetryPolicy.js"
+
+/** Why a settlement is not known to be written: all that is left is to let go of the lease. */
+export type SettlementLost = LeaseLost | AlreadySettled | OutcomeUnknown
+
+export interface Settler {
+  /**
+   * Writes one settlement; answers the state that it led to, durable on return.
+   *
+   * - `LeaseLost`: nothing was written; the refusal is remembered for `Queue.why`.
+   * - `AlreadySettled`: this lease was settled before, with another outcome.
+   * - `OutcomeUnknown`: the trust in the lease ended before the store could tell.
+   *
+   * A settlement that the database refuses twice for itself alone, with a pause between, is tried as dead with code
+   * `settlement_rejected`: the work is done, so running it again would only be refused again.
+   */
+  readonly settle: (held: Held, settlement: Settlement, verb: string) => Effect.Effect<JobState, SettlementLost>
+}
+
+/** Settlements that one call carries, and the text in them. */
+const batchSize = 100
+const batchLength = 1024 * 1024
+/** Outputs longer than this travel alone: in a batch they would hold up the others. */
+const aloneLength = 64 * 1024
+const mostCalls = 2
+
+interface Item {
+  readonly held: Held
+  settlement: Settlement
+  readonly verb: string
+  readonly done: Deferred.Deferred<JobState, SettlementLost>
+  tries: number
+  rejections: number
+  /** An answer was lost and not found again, so whether it is written is not known. */
+  unknown: boolean
+}
+
+/** A settler for as long as the scope is open. At most two calls to the store are under way at once. */
+export const make = (store: JobStore["Type"]): Effect.Effect<Settler, never, Scope.Scope> =>
+  Effect.gen(function*() {
+    const waiting = yield* Mailbox.unbounded<Item>()
+    const open = new Set<Item>()
+    // Last of all: nobody waits for a settler that is gone.
+    yield* Effect.addFinalizer(() => Effect.forEach(open, (item) => Deferred.interrupt(item.done), { discard: true }))
+    const fibers = yield* FiberSet.make<void>()
+    const sender = new Sender(store, fibers)
+    const flush = Effect.flatMap(Mailbox.take(waiting), (first) =>
+      // One turn of the scheduler, so that handlers which end together are written together.
+      Effect.yieldNow().pipe(
+        Effect.zipRight(Mailbox.takeUpTo(waiting, batchSize - 1)),
+        Effect.flatMap((rest) => Effect.forEach(batches([first, ...rest]), (batch) => sender.send(batch), { discard: true }))
+      ))
+    for (let call = 0; call < mostCalls; call++) {
+      yield* Effect.forever(flush).pipe(store.detached, Effect.interruptible, Effect.forkScoped)
+    }
+    return {
+      settle: (held, settlement, verb) =>
+        Effect.suspend(() => {
+          const done = Deferred.unsafeMake<JobState, SettlementLost>(FiberId.none)
+          const item: Item = { held, settlement, verb, done, tries: 0, rejections: 0, unknown: false }
+          open.add(item)
+          return held.conclude.pipe(
+            Effect.zipRight(Mailbox.offer(waiting, item)),
+            Effect.zipRight(Deferred.await(done)),
+            Effect.ensuring(Effect.sync(() => open.delete(item)))
+          )
+        })
+    }
+  })
+
+class Sender {
+  private readonly faults = FaultLog.make("settle")
+
+  constructor(
+    private readonly store: JobStore["Type"],
+    private readonly fibers: FiberSet.FiberSet<void>
+  ) {}
+
+  /** Sends a batch until each item has its answer. A mistake of the library reaches those who wait, not the other batches. */
+  send(batch: ReadonlyArray<Item>): Effect.Effect<void> {
+    return Effect.catchAllCause(this.sendTrusted(batch), (cause) =>
+      Effect.forEach(batch, (item) => Deferred.failCause(item.done, cause), { discard: true }))
+  }
+
+  private sendTrusted(batch: ReadonlyArray<Item>): Effect.Effect<void> {
+    return Effect.flatMap(Lease.now, (at) => {
+      const trusted: Array<Item> = []
+      const refused: Array<readonly [Item, LossReason]> = []
+      for (const item of batch) {
+        const reason = item.held.distrust(at)
+        if (reason === undefined) trusted.push(item)
+        else refused.push([item, reason])
+      }
+      const refuse = refused.length === 0
+        ? Effect.void
+        : Effect.forEach(refused, ([item, reason]) => this.lost(item, reason), { discard: true })
+      return trusted.length === 0 ? refuse : Effect.zipRight(refuse, this.call(trusted))
+    })
+  }
+
+  private call(batch: ReadonlyArray<Item>): Effect.Effect<void> {
+    return this.store.settle(batch.map((item) => [item.held.lease, item.settlement])).pipe(
+      Effect.withSpan("leasehold.settle", { attributes: { settlements: batch.length }, root: true, kind: "client" }),
+      Effect.either,
+      Effect.flatMap(Either.match({
+        onLeft: (error) => this.failed(batch, error),
+        onRight: (verdicts) =>
+          Effect.zipRight(
+            this.faults.recovered,
+            Effect.forEach(batch, (item, index) => this.answer(item, verdicts[index] ?? { _tag: "Unknown" }), {
+              discard: true
+            })
+          )
+      }))
+    )
+  }
+
+  private answer(item: Item, verdict: SettleVerdict): Effect.Effect<unknown> {
+    switch (verdict._tag) {
+      case "Recorded":
+        return Deferred.succeed(item.done, verdict.state)
+      case "Lost":
+        return this.lost(item, verdict.reason)
+      case "AlreadySettled":
+        return Deferred.fail(item.done, new AlreadySettled(item.held.lease))
+      case "Unknown":
+        return Deferred.fail(item.done, new OutcomeUnknown({ verb: item.verb, jobId: item.held.lease.jobId }))
+      case "Busy":
+        item.tries++
+        return FiberSet.run(this.fibers, Effect.zipRight(backOff(item), this.send([item])))
+    }
+  }
+
+  private failed(batch: ReadonlyArray<Item>, error: StoreError): Effect.Effect<void> {
+    const [first] = batch
+    if (first === undefined) return Effect.void
+    if (error._tag === "StoreRejected" && batch.length > 1) {
+      // One of them can not be written; alone, each speaks for itself (scenario J8's batch mates).
+      return Effect.forEach(batch, (item) => this.sendTrusted([item]), { discard: true })
+    }
+    for (const item of batch) {
+      item.tries++
+      if (error._tag === "OutcomeUnknown") item.unknown = true
+    }
+    const next = error._tag === "StoreRejected" ? this.rejected(first) : this.sendAfter(backOff(first), batch)
+    return Effect.zipRight(this.faults.report(error), next)
+  }
+
+  private sendAfter(pause: Effect.Effect<void>, batch: ReadonlyArray<Item>): Effect.Effect<void> {
+    return Effect.zipRight(pause, this.sendTrusted(batch))
+  }
+
+  /**
+   * A settlement that was refused for itself. A revoked right looks the same as a text that does not fit, so it is tried
+   * again first, then as dead without its text, and where even that is refused, in its own words until the lease ends.
+   */
+  private rejected(item: Item): Effect.Effect<void> {
+    item.rejections++
+    const own = item.settlement
+    const hasText = own._tag === "Complete" || own._tag === "RetryLater" || own._tag === "Bury"
+    if (!hasText || item.rejections !== 2) {
+      // The other batches do not wait for this one.
+      return Effect.asVoid(FiberSet.run(this.fibers, Effect.zipRight(backOff(item), this.send([item]))))
+    }
+    item.settlement = { _tag: "Bury", code: "settlement_rejected", message: "The database refused to store the outcome" }
+    const settled = Effect.zipRight(this.sendTrusted([item]), Deferred.isDone(item.done))
+    return Effect.flatMap(settled, (done) => {
+      if (!done) item.settlement = own
+      return Effect.void
+    })
+  }
+
+  private lost(item: Item, reason: LossReason): Effect.Effect<void> {
+    const { lease } = item.held
+    if (item.unknown && reason === "expired") {
+      return Effect.asVoid(Deferred.fail(item.done, new OutcomeUnknown({ verb: item.verb, jobId: lease.jobId })))
+    }
+    const remembered = this.store.recordRefusals([{ lease, verb: item.verb }]).pipe(
+      Effect.catchAll((error) => Effect.logDebug(`The refusal of a late ${item.verb} was not remembered: ${error.message}`))
+    )
+    const { jobId, token } = lease
+    return Effect.zipRight(
+      Deferred.fail(item.done, new LeaseLost({ jobId, token, during: item.verb, reason })),
+      FiberSet.run(this.fibers, remembered)
+    )
+  }
+}
+
+/** 20 ms, doubled with each try up to half a second, and spread. */
+const backOff = (item: Item): Effect.Effect<void> =>
+  Effect.flatMap(Random.nextRange(0.5, 1), (share) => Effect.sleep(share * Math.min(500, 20 * 2 ** (item.tries - 1))))
+
+const lengthOf = ({ settlement }: Item): number =>
+  settlement._tag === "Complete" ? (settlement.output?.length ?? 0) : "message" in settlement ? settlement.message.length : 0
+
+/** Splits what waits so that no call carries too much: long outputs alone, the others up to a total length. */
+const batches = (items: ReadonlyArray<Item>): ReadonlyArray<ReadonlyArray<Item>> => {
+  const alone: Array<ReadonlyArray<Item>> = []
+  const together: Array<Array<Item>> = []
+  let batch: Array<Item> = []
+  let length = 0
+  for (const item of items) {
+    const itemLength = lengthOf(item)
+    if (itemLength > aloneLength) {
+      alone.push([item])
+      continue
+    }
+    if (batch.length === 0 || length + itemLength > batchLength) {
+      batch = []
+      length = 0
+      together.push(batch)
+    }
+    batch.push(item)
+    length += itemLength
+  }
+  return [...together, ...alone]
+}
+
+/**
+ * What is written for an outcome: the delay decided, the text redacted and cut.
+ *
+ * @param attempt the number of the attempt that ended
+ * @param random a number in `[0, 1)`, for the jitter of a retry
+ */
+export const toSettlement = (
+  outcome: Outcome,
+  policy: RetryPolicy.RetryPolicy,
+  attempt: number,
+  random: number,
+  redactor: (text: string) => string
+): Settlement => {
+  switch (outcome._tag) {
+    case "Completed":
+      return { _tag: "Complete", output: outcome.output }
+    case "Retry":
+      return {
+        _tag: "RetryLater",
+        delay: RetryPolicy.delayAfter(policy, attempt, random, outcome.retryAfter),
+        code: Attempt.storableCode(outcome.code),
+        message: Attempt.storableMessage(outcome.message, redactor)
+      }
+    case "Dead":
+      return {
+        _tag: "Bury",
+        code: Attempt.storableCode(outcome.code),
+        message: Attempt.storableMessage(outcome.message, redactor)
+      }
+    case "Snooze":
+      // A delay that is none, as only a mistake can give, must not become a hot loop.
+      return { _tag: "Snooze", delay: Option.getOrElse(RetryPolicy.finite(outcome.delay), () => policy.fallback) }
+    case "Canceled":
+      return { _tag: "Cancel" }
+    case "Released":
+      return { _tag: "Release" }
+  }
+}

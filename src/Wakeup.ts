@@ -1,0 +1,85 @@
+/**
+ * Signals within one process that a queue has got work, so that a worker need not wait for its next poll.
+ *
+ * They are hints: a poll finds every job without them. Workers of other processes are not told.
+ */
+import { Context, Effect, FiberSet, Layer, Queue as Mailbox, type Scope } from "effect"
+
+/** The ear of one claim loop. */
+export interface Signal {
+  /** Returns as soon as there was a signal since the last `clear` or `wait`. */
+  readonly wait: Effect.Effect<void>
+  /** Forgets what came so far. Called before a claim is sent, which sees all that was signalled before. */
+  readonly clear: Effect.Effect<void>
+}
+
+export class Wakeup extends Context.Tag("leasehold/Wakeup")<Wakeup, {
+  /** A job of this queue is due and visible to others now. */
+  readonly notify: (queue: string) => Effect.Effect<void>
+  /**
+   * A job of this queue was written in a transaction whose end nobody will report: signals after 10, 20, 40, … 640
+   * milliseconds. So a worker hears of it late, never early (ruling 14); after that its poll finds it.
+   */
+  readonly notifyLater: (queue: string) => Effect.Effect<void>
+  readonly subscribe: (queue: string) => Effect.Effect<Signal, never, Scope.Scope>
+}>() {}
+
+const firstDelay = 10
+const lastDelay = 640
+
+export const make: Effect.Effect<Wakeup["Type"], never, Scope.Scope> = Effect.gen(function*() {
+  const ears = new Map<string, Set<Mailbox.Queue<void>>>()
+  const backOffs = new Map<string, BackOff>()
+  const fibers = yield* FiberSet.make<void>()
+
+  const notify = (queue: string) =>
+    Effect.suspend(() => Effect.forEach(ears.get(queue) ?? [], (ear) => Mailbox.offer(ear, void 0), { discard: true }))
+
+  const backOff = (queue: string, state: BackOff) =>
+    Effect.gen(function*() {
+      while (true) {
+        const slept = state.delay
+        state.delay = slept * 2
+        // Only the first sleep may not be cut short: else a steady stream of transactions would signal at its own rate.
+        yield* slept === firstDelay ? Effect.sleep(slept) : Effect.raceFirst(Effect.sleep(slept), state.restart.await)
+        yield* state.restart.close
+        if (slept === firstDelay || state.delay !== firstDelay) yield* notify(queue)
+        if (state.delay > lastDelay) {
+          backOffs.delete(queue)
+          return
+        }
+      }
+    })
+
+  return {
+    notify,
+    notifyLater: (queue) =>
+      Effect.suspend(() => {
+        const running = backOffs.get(queue)
+        if (running !== undefined) {
+          running.delay = firstDelay
+          return running.restart.open
+        }
+        const state = { delay: firstDelay, restart: Effect.unsafeMakeLatch(false) }
+        backOffs.set(queue, state)
+        return FiberSet.run(fibers, Effect.interruptible(backOff(queue, state)))
+      }),
+    subscribe: (queue) =>
+      Effect.gen(function*() {
+        // One place, the newest signal wins: what came between a claim and the wait after it is kept, once.
+        const ear = yield* Effect.acquireRelease(Mailbox.sliding<void>(1), Mailbox.shutdown)
+        yield* Effect.acquireRelease(
+          Effect.sync(() => ears.set(queue, (ears.get(queue) ?? new Set()).add(ear))),
+          () => Effect.sync(() => ears.get(queue)?.delete(ear))
+        )
+        return { wait: Mailbox.take(ear), clear: Effect.asVoid(Mailbox.takeAll(ear)) }
+      })
+  }
+})
+
+interface BackOff {
+  delay: number
+  readonly restart: Effect.Latch
+}
+
+export const layer: Layer.Layer<Wakeup> = Layer.scoped(Wakeup, make)

@@ -1,0 +1,128 @@
+/**
+ * The claim: look, lock, take. Transaction boundaries and verdicts; the statements are in `statements/claim`.
+ */
+import { Effect } from "effect"
+import type { Claimed, ClaimRequest, EndedJob } from "../JobStore.js"
+import { transition } from "../JobRecord.js"
+import type { StoreError } from "../QueueError.js"
+import * as ClaimFront from "./ClaimFront.js"
+import type { Connections } from "./Connections.js"
+import { idOf, isSet, numberOf, stateOf, toClaimed } from "./JobRow.js"
+import type { MysqlFault } from "./MysqlFault.js"
+import type { OwnSession, Row } from "./Session.js"
+import * as Statements from "./statements/claim.js"
+import { endVanished } from "./statements/maintain.js"
+import type { Tables } from "./Tables.js"
+import * as Transaction from "./Transaction.js"
+
+const nothing: Claimed = { jobs: [], ended: [], more: false }
+
+export const make = (tables: Tables, connections: Connections) => {
+  // One front for each set of types that is claimed from a queue: marks hold for what the look was asked for only.
+  const fronts = new Map<string, ClaimFront.ClaimFront>()
+  const frontOf = (request: ClaimRequest) => {
+    const key = JSON.stringify([request.queue, request.types])
+    const front = fronts.get(key) ?? ClaimFront.make()
+    fronts.set(key, front)
+    return front
+  }
+
+  return (request: ClaimRequest): Effect.Effect<Claimed, StoreError> =>
+    Effect.suspend(() => {
+      if (request.types.length === 0) return Effect.succeed(nothing)
+      const front = frontOf(request)
+      return Transaction.run(connections, "claim", "unavailable", (session) =>
+        Effect.flatMap(ensureReady(tables, request, front, session), (ready) =>
+          ready ? lockAndTake(tables, request, front, session) : Effect.succeed(nothing))).pipe(
+          Effect.tapError(() => Effect.sync(front.forget))
+        )
+    })
+}
+
+/** Whether there is something to claim: by what is known already, or by one plain read (ruling 13). */
+const ensureReady = (
+  tables: Tables,
+  request: ClaimRequest,
+  front: ClaimFront.ClaimFront,
+  session: OwnSession
+): Effect.Effect<boolean, MysqlFault> =>
+  Effect.suspend(() => {
+    const startedAt = performance.now()
+    if (front.ready(startedAt)) return Effect.succeed(true)
+    const { full, levels } = front.lookAt(startedAt)
+    return Effect.map(session.script([Statements.look(tables, request, levels)]), ([answer]) => {
+      const rows = answer?.rows ?? []
+      const found = rows.map((row) => [Number(row["priority"]), positionOf(row)] as const)
+      const clock = found.find(([priority]) => priority === Statements.clockRow)
+      const paused = found.some(([priority]) => priority === Statements.pausedRow)
+      if (paused || clock === undefined) {
+        front.forget()
+        return false
+      }
+      front.looked({
+        full,
+        startedAt,
+        endedAt: performance.now(),
+        found: found.filter(([priority]) => priority <= 9),
+        clock: clock[1]
+      })
+      return front.live().length > 0
+    })
+  })
+
+const positionOf = (row: Row): Statements.Position => ({ dueAt: String(row["due_at"]), id: String(row["id"]) })
+
+/**
+ * Two packets: lock, then take and commit. A failure between them, or a lost answer to the first, leaves nothing; a lost answer
+ * to the commit may leave jobs leased to nobody who knows, and they are taken over when the leases end.
+ */
+const lockAndTake = (
+  tables: Tables,
+  request: ClaimRequest,
+  front: ClaimFront.ClaimFront,
+  session: OwnSession
+): Effect.Effect<Claimed, MysqlFault> =>
+  Effect.gen(function*() {
+    const levels = front.live()
+    const [, paused, locked] = yield* session.script([
+      "START TRANSACTION",
+      Statements.paused(tables, request.queue),
+      Statements.lock(tables, request, levels)
+    ])
+    const rows = locked?.rows ?? []
+    if ((paused?.rows.length ?? 0) > 0 || rows.length === 0) {
+      yield* session.script(["ROLLBACK"])
+      if (rows.length === 0) front.claimed([], true)
+      else front.forget()
+      return nothing
+    }
+    // The statement locks only what is due, so `due` is true; the table of transitions decides between running and ending.
+    const vanished = rows.filter((row) =>
+      transition({
+        state: stateOf(row),
+        cancelRequested: isSet(row, "cancel_requested"),
+        due: true,
+        attemptsLeft: numberOf(row, "attempts_left")
+      }, "reap")._tag === "Some"
+    )
+    const taken = rows.filter((row) => !vanished.includes(row))
+    yield* session.script([
+      ...(taken.length === 0
+        ? []
+        : [Statements.take(tables, request, taken.map(idOf), taken.some((row) => stateOf(row) === "running"))]),
+      ...(vanished.length === 0 ? [] : [endVanished(tables, vanished.map(idOf))]),
+      "COMMIT"
+    ])
+    const exhausted = rows.length < request.limit
+    front.claimed(rows.map((row) => [Number(row["priority"]), positionOf(row)]), exhausted)
+    return {
+      jobs: taken.map((row) => toClaimed(row, request.queue, request.worker)),
+      ended: vanished.map((row): EndedJob => ({
+        id: idOf(row),
+        queue: request.queue,
+        type: String(row["type"]),
+        state: isSet(row, "cancel_requested") ? "canceled" : "dead"
+      })),
+      more: !exhausted
+    }
+  })

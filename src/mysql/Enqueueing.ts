@@ -1,0 +1,241 @@
+/**
+ * The enqueue: look a key up first, insert what is missing, and look again where somebody was faster (law 7). The statements
+ * are in `statements/enqueue`.
+ */
+import { Data, Duration, Effect, Option } from "effect"
+import { JobId } from "../JobRecord.js"
+import type { Enqueued, NewJob } from "../JobStore.js"
+import { IdempotencyConflict, type StoreError, type TransactionAborted } from "../QueueError.js"
+import type { Connections } from "./Connections.js"
+import { MysqlFault } from "./MysqlFault.js"
+import type { Session } from "./Session.js"
+import * as Statements from "./statements/enqueue.js"
+import type { Tables } from "./Tables.js"
+import * as Transaction from "./Transaction.js"
+
+/** The job that holds a key. */
+interface Holder {
+  readonly id: JobId
+  readonly fingerprint: string
+}
+
+type Holders = ReadonlyMap<string, Holder>
+
+/** Somebody inserted one of the keys since it was looked up. */
+class KeyTaken extends Data.TaggedError("KeyTaken")<{}> {}
+
+/** Where and how the rows go in. */
+interface Target {
+  readonly tables: Tables
+  readonly session: Session
+  readonly packet: number
+}
+
+/** How often an insert is tried when its key comes and goes under it. */
+const tries = 3
+
+/** `packet`: bytes that one packet may have, the server's `max_allowed_packet`. */
+export const make = (tables: Tables, connections: Connections, timeout: Duration.Duration, packet: number) =>
+(
+  jobs: ReadonlyArray<NewJob>
+): Effect.Effect<ReadonlyArray<Enqueued>, IdempotencyConflict | TransactionAborted | StoreError> => {
+  if (jobs.length === 0) return Effect.succeed([])
+  const keyed = jobs.some(({ idempotency }) => Option.isSome(idempotency))
+  return Effect.flatMap(Transaction.isOpen, (inCaller) => {
+    const secondLook = inCaller && keyed ? lookElsewhere(tables, connections, jobs) : Effect.succeed<Holders>(new Map())
+    // One INSERT is its own transaction: a lone job without a key is one statement and one round trip.
+    const alone = !inCaller && !keyed && jobs.length === 1
+    const body = (session: Session) => enqueue({ tables, session, packet }, jobs, secondLook, inCaller)
+    return alone
+      ? Transaction.run(connections, "enqueue", "unknown", (session) => insertAll({ tables, session, packet }, jobs))
+      : Transaction.joined(connections, "enqueue", { whenLost: keyed ? "again" : "unknown", timeout }, body)
+  })
+}
+
+/**
+ * In the caller's transaction the jobs come in as a whole or not at all by a savepoint, since the caller may go on after a
+ * failure (ruling 22). After a deadlock there is no savepoint any more, and nothing to go back to.
+ */
+const enqueue = (
+  target: Target,
+  jobs: ReadonlyArray<NewJob>,
+  secondLook: Effect.Effect<Holders>,
+  inCaller: boolean
+): Effect.Effect<ReadonlyArray<Enqueued>, IdempotencyConflict | MysqlFault> => {
+  const { session } = target
+  const whole = enqueueKeyed(target, jobs, secondLook)
+  if (!inCaller || jobs.length === 1) return whole
+  return Effect.gen(function*() {
+    yield* session.execute(`SAVEPOINT ${savepoint}`, [])
+    const enqueued = yield* Effect.tapError(whole, (error) =>
+      Effect.when(
+        session.execute(`ROLLBACK TO SAVEPOINT ${savepoint}`, []),
+        () => error._tag === "IdempotencyConflict" || error.kind === "data" || error.kind === "duplicate"
+      ))
+    yield* session.execute(`RELEASE SAVEPOINT ${savepoint}`, [])
+    return enqueued
+  })
+}
+
+// A name of its own: savepoints of the same name replace each other, and those of @effect/sql are numbered (T3).
+const savepoint = "leasehold_enqueue"
+
+const enqueueKeyed = (
+  target: Target,
+  jobs: ReadonlyArray<NewJob>,
+  secondLook: Effect.Effect<Holders>
+): Effect.Effect<ReadonlyArray<Enqueued>, IdempotencyConflict | MysqlFault> =>
+  Effect.gen(function*() {
+    const keys = keysOf(jobs)
+    if (keys.length === 0) return yield* insertAll(target, jobs)
+    const seen = yield* findKeys(target.tables, target.session, keys, "")
+    // A plain INSERT that ends in 1062 leaves a lock under REPEATABLE READ which blocks every other enqueue, so a caller's
+    // old snapshot is not trusted: a second connection looks at what is committed now (ruling 4).
+    const holders = keys.every((key) => seen.has(Statements.keyName(key)))
+      ? seen
+      : new Map([...(yield* secondLook), ...seen])
+    return yield* insertMissing(target, jobs, holders, tries)
+  })
+
+const keysOf = (jobs: ReadonlyArray<NewJob>): ReadonlyArray<Statements.Key> =>
+  jobs.flatMap(({ idempotency }) => Option.toArray(idempotency))
+
+const lookElsewhere = (
+  tables: Tables,
+  connections: Connections,
+  jobs: ReadonlyArray<NewJob>
+): Effect.Effect<Holders> =>
+  connections.use((session) => findKeys(tables, session, keysOf(jobs), ""), Statements.secondLookTimeout).pipe(
+    // The look saves a lock, no more: without it the INSERT decides.
+    Effect.catchAll(() => Effect.succeed<Holders>(new Map()))
+  )
+
+const findKeys = (
+  tables: Tables,
+  session: Session,
+  keys: ReadonlyArray<Statements.Key>,
+  mode: "" | "FOR SHARE"
+): Effect.Effect<Holders, MysqlFault> =>
+  Effect.map(
+    Effect.forEach(padded(keys, Statements.keySizes), ([size, part]) =>
+      session.execute(Statements.findKeys(tables, size, mode), Statements.keyValues(part, size))),
+    (answers) =>
+      new Map(answers.flatMap(({ rows }) => rows).map((row) => [
+        `${row["scope"]}:${row["idempotency_key"]}`,
+        { id: JobId.make(String(row["id"])), fingerprint: String(row["request_hash"]) }
+      ]))
+  )
+
+/** Inserts the jobs whose keys nobody holds, in the order of the keys; answers all, in the order given. */
+const insertMissing = (
+  target: Target,
+  jobs: ReadonlyArray<NewJob>,
+  holders: Holders,
+  triesLeft: number
+): Effect.Effect<ReadonlyArray<Enqueued>, IdempotencyConflict | MysqlFault> =>
+  Effect.gen(function*() {
+    const first = new Map<string, { readonly job: NewJob; readonly index: number }>()
+    const missing: Array<{ readonly job: NewJob; readonly index: number; readonly name: string }> = []
+    for (const [index, job] of jobs.entries()) {
+      const name = nameOf(job)
+      if (name !== "" && (holders.has(name) || first.has(name))) continue
+      if (name !== "") first.set(name, { job, index })
+      missing.push({ job, index, name })
+    }
+    // Two transactions that insert the same keys in opposite orders would wait for each other; jobs without one keep theirs.
+    missing.sort((a, b) => (a.name < b.name ? -1 : a.name > b.name ? 1 : a.index - b.index))
+    yield* refuseConflicts(jobs, holders, first)
+    const inserted = yield* insertAll(target, missing.map(({ job }) => job)).pipe(
+      Effect.catchIf((fault) => fault.kind === "duplicate" && triesLeft > 0, () => Effect.fail(new KeyTaken())),
+      Effect.catchTag("KeyTaken", (taken) => Effect.succeed(taken))
+    )
+    if (inserted instanceof KeyTaken) {
+      const now = yield* findKeys(target.tables, target.session, keysOf(jobs), "FOR SHARE")
+      return yield* insertMissing(target, jobs, now, triesLeft - 1)
+    }
+    const created = new Map(missing.map(({ index }, position) => [index, inserted[position]]))
+    const firstIds = new Map([...first].map(([name, { index }]) => [name, created.get(index)?.id]))
+    return jobs.map((job, index): Enqueued => {
+      const name = nameOf(job)
+      return created.get(index)
+        ?? { id: holders.get(name)?.id ?? firstIds.get(name) ?? unanswered(), created: false }
+    })
+  })
+
+const unanswered = (): never => {
+  throw new Error("An enqueued job has neither been inserted nor found")
+}
+
+const nameOf = (job: NewJob): string => Option.match(job.idempotency, { onNone: () => "", onSome: Statements.keyName })
+
+/** Every keyed job asks for the same as the holder of its key, or as the first of its key in this very call. */
+const refuseConflicts = (
+  jobs: ReadonlyArray<NewJob>,
+  holders: Holders,
+  first: ReadonlyMap<string, { readonly job: NewJob }>
+): Effect.Effect<void, IdempotencyConflict> =>
+  Effect.forEach(jobs, (job) => {
+    if (Option.isNone(job.idempotency)) return Effect.void
+    const name = Statements.keyName(job.idempotency.value)
+    const holder = holders.get(name)
+    const held = holder?.fingerprint
+      ?? Option.getOrUndefined(first.get(name)?.job.idempotency ?? Option.none())?.fingerprint
+    return held === undefined || held === job.idempotency.value.fingerprint
+      ? Effect.void
+      : Effect.fail(new IdempotencyConflict({ jobId: Option.map(Option.fromNullable(holder), ({ id }) => id), jobType: job.type }))
+  }, { discard: true })
+
+/** Inserts jobs in few statements. Ids of one statement follow each other by the session's step. */
+const insertAll = (
+  { packet, session, tables }: Target,
+  jobs: ReadonlyArray<NewJob>
+): Effect.Effect<ReadonlyArray<Enqueued>, MysqlFault> =>
+  Effect.gen(function*() {
+    const step = jobs.length > 1 ? yield* idStep(session) : 1n
+    const answers = yield* Effect.forEach(chunks(jobs, Statements.rowSizes, { weigh, limit: packet / 2 }), ([size, part]) =>
+      Effect.map(
+        session.execute(Statements.insert(tables, size), part.flatMap(Statements.insertValues)),
+        ({ insertId }) =>
+          part.map((_, index): Enqueued => ({ id: idAfter(insertId, BigInt(index) * step), created: true }))
+      ))
+    return answers.flat()
+  })
+
+const idAfter = (first: string, distance: bigint): JobId =>
+  JobId.make((BigInt(first) + distance).toString(), { disableValidation: true })
+
+const idStep = (session: Session): Effect.Effect<bigint, MysqlFault> =>
+  Effect.map(session.execute(Statements.idStep, []), ({ rows }) => BigInt(String(rows[0]?.["step"] ?? 1)))
+
+/** Bytes of a row in the packet, at the most: three of UTF-8 for a UTF-16 unit, as two hexadecimal digits each. */
+const weigh = (job: NewJob): number => 1_000 + 6 * (job.payload?.length ?? 0)
+
+/** Cuts a list into parts of exactly the given sizes (the last of which is 1), the largest that weighs no more than the limit. */
+const chunks = <A>(
+  items: ReadonlyArray<A>,
+  sizes: ReadonlyArray<number>,
+  weight: { readonly weigh: (item: A) => number; readonly limit: number }
+): ReadonlyArray<readonly [size: number, part: ReadonlyArray<A>]> => {
+  const parts: Array<readonly [number, ReadonlyArray<A>]> = []
+  for (let start = 0; start < items.length;) {
+    const size = sizes.find((candidate) =>
+      start + candidate <= items.length
+      && items.slice(start, start + candidate).reduce((sum, item) => sum + weight.weigh(item), 0) <= weight.limit
+    ) ?? 1
+    parts.push([size, items.slice(start, start + size)])
+    start += size
+  }
+  return parts
+}
+
+/** Cuts a list into parts of at most the largest size; each is given the smallest size that holds it. */
+const padded = <A>(
+  items: ReadonlyArray<A>,
+  sizes: ReadonlyArray<number>
+): ReadonlyArray<readonly [size: number, part: ReadonlyArray<A>]> => {
+  const largest = Math.max(...sizes)
+  return Array.from({ length: Math.ceil(items.length / largest) }, (_, index) => {
+    const part = items.slice(index * largest, (index + 1) * largest)
+    return [Math.min(...sizes.filter((size) => size >= part.length)), part] as const
+  })
+}

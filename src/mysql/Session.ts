@@ -1,0 +1,66 @@
+/**
+ * One database session, as the statements see it: two ways to send text, one shape of answer, typed faults.
+ *
+ * The library's own sessions and a session of the caller's open transaction are both one of these, so each statement exists
+ * once.
+ */
+import type { Connection } from "@effect/sql/SqlConnection"
+import { type Duration, Effect } from "effect"
+import { fromDriver, MysqlFault } from "./MysqlFault.js"
+
+export type Row = { readonly [column: string]: unknown }
+
+/** A value that is bound to a placeholder. Always text or null: a placeholder remembers the type of its first value (V3). */
+export type Value = string | null
+
+/** `rows` of a SELECT; `affected` and `insertId` of a write. */
+export interface Answer {
+  readonly rows: ReadonlyArray<Row>
+  readonly affected: number
+  readonly insertId: string
+}
+
+export interface Session {
+  /** One prepared statement. Its text comes from a small fixed set, since each different text is prepared once (V6). */
+  readonly execute: (text: string, values: ReadonlyArray<Value>) => Effect.Effect<Answer, MysqlFault>
+}
+
+/** A session that the library owns. */
+export interface OwnSession extends Session {
+  /**
+   * Statements in one packet, unprepared, one answer each. An error ends the packet: what came before it is done. Values in
+   * the text are checked names, whole numbers and hexadecimal literals only (`Literal`).
+   */
+  readonly script: (statements: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<Answer>, MysqlFault>
+  /** The same session for statements of the caller. */
+  readonly connection: Connection
+  /** Whether some statement of this use met a deadlock, which has undone everything before it. */
+  readonly undone: () => boolean
+}
+
+/** Reads what mysql2 answers for one statement: an array of rows, or a header with numbers. */
+export const toAnswer = (result: unknown): Answer => {
+  if (Array.isArray(result)) return { rows: result, affected: 0, insertId: "0" }
+  if (typeof result !== "object" || result === null) return { rows: [], affected: 0, insertId: "0" }
+  return {
+    rows: [],
+    affected: "affectedRows" in result ? Number(result.affectedRows) : 0,
+    insertId: "insertId" in result ? String(result.insertId) : "0"
+  }
+}
+
+/**
+ * The session of a transaction that a caller opened through @effect/sql. Names and results pass the client's transforms by,
+ * since the text goes to the connection itself (V8).
+ */
+export const fromTransaction = (connection: Connection, timeout: Duration.Duration): Session => ({
+  execute: (text, values) =>
+    connection.executeRaw(text, values).pipe(
+      Effect.map(toAnswer),
+      Effect.mapError((error) => fromDriver(error.cause, true)),
+      Effect.timeoutFail({
+        duration: timeout,
+        onTimeout: () => new MysqlFault({ kind: "timeout", code: "no answer in time", ambiguous: true })
+      })
+    )
+})

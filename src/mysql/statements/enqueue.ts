@@ -1,0 +1,93 @@
+/**
+ * Statements of the enqueue. They run in the caller's transaction too, whatever its isolation, `sql_mode` and character set:
+ * their texts are few and fixed, every value is bound as ASCII text, and text of any content travels as hexadecimal digits.
+ */
+import { DateTime, Duration, Option } from "effect"
+import type { NewJob } from "../../JobStore.js"
+import * as Literal from "../Literal.js"
+import type { Value } from "../Session.js"
+import type { Tables } from "../Tables.js"
+
+export interface Key {
+  readonly scope: string
+  readonly key: string
+}
+
+/** Sizes of the statements with many rows: few, so that few are prepared (V6). Descending. */
+export const rowSizes = [250, 50, 10, 1] as const
+
+// first_due_at is what was asked for; due_at is not before now, so that new jobs always come behind the claims' watermark.
+const row = "(?, ?, ?, COALESCE(TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND, UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND),"
+  + " GREATEST(first_due_at, UTC_TIMESTAMP(6)), UTC_TIMESTAMP(6), ?, ?, ?, UNHEX(?), UNHEX(?), UNHEX(?), ?,"
+  + " CONVERT(UNHEX(?) USING utf8mb4))"
+
+/**
+ * Adds `count` rows. Locks nothing of others but the entries of `jobs_idempotency` next to keyed rows; an uncommitted row with
+ * the same key is waited for. Error 1062: the key exists. Ids follow each other by `auto_increment_increment`.
+ */
+export const insert = (tables: Tables, count: number): string =>
+  `INSERT INTO ${tables.jobs} (queue, type, priority, first_due_at, due_at, enqueued_at, attempts_left, max_attempts,`
+  + ` payload_version, scope, idempotency_key, request_hash, trace_context, payload) VALUES ${
+    Array.from({ length: count }, () => row).join(", ")
+  }`
+
+export const insertValues = (job: NewJob): ReadonlyArray<Value> => {
+  const attempts = Option.match(job.maxAttempts, { onNone: () => null, onSome: String })
+  const { after, at } = dueValues(job)
+  const key = Option.getOrUndefined(job.idempotency)
+  return [
+    job.queue,
+    job.type,
+    String(job.priority),
+    at,
+    after,
+    attempts,
+    attempts,
+    String(job.payloadVersion),
+    key === undefined ? "" : hex(key.scope),
+    key === undefined ? null : hex(key.key),
+    key === undefined ? null : key.fingerprint,
+    Option.getOrNull(job.traceContext),
+    job.payload === null ? null : hex(job.payload)
+  ]
+}
+
+const hex = (text: string): string => Buffer.from(text, "utf8").toString("hex")
+
+/** The first instant of the year 1000, before which MySQL's DATETIME does not promise to work. */
+const earliest = -30_610_224_000_000_000n
+
+const dueValues = (job: NewJob): { readonly after: string; readonly at: string | null } => {
+  if (Option.isNone(job.due)) return { after: "0", at: null }
+  const due = job.due.value
+  if ("after" in due) return { after: Literal.microseconds(due.after), at: null }
+  // A number of milliseconds may have a fraction; whole ones up to the year 9999 are exact.
+  const millis = DateTime.toEpochMillis(due.at)
+  const micros = BigInt(Math.floor(millis)) * 1_000n + BigInt(Math.round((millis - Math.floor(millis)) * 1_000))
+  return { after: "0", at: String(micros < earliest ? earliest : micros) }
+}
+
+/** Sizes of the look-up of many keys, descending. Unused places repeat the last key. */
+export const keySizes = [100, 10, 1] as const
+
+/**
+ * The jobs that `count` keys name, by `jobs_idempotency`. In a transaction at REPEATABLE READ a plain read sees its snapshot
+ * only; `FOR SHARE` sees what is committed now, and waits for what is not.
+ */
+export const findKeys = (tables: Tables, count: number, mode: "" | "FOR SHARE"): string =>
+  `SELECT CAST(id AS CHAR) AS id, HEX(scope) AS scope, HEX(idempotency_key) AS idempotency_key,`
+  + ` LOWER(HEX(request_hash)) AS request_hash FROM ${tables.jobs} FORCE INDEX (jobs_idempotency)`
+  + ` WHERE (scope, idempotency_key) IN (${Array.from({ length: count }, () => "(UNHEX(?), UNHEX(?))").join(", ")}) ${mode}`
+
+export const keyValues = (keys: ReadonlyArray<Key>, count: number): ReadonlyArray<Value> =>
+  Array.from({ length: count }, (_, index) => keys[Math.min(index, keys.length - 1)])
+    .flatMap((key) => key === undefined ? [] : [hex(key.scope), hex(key.key)])
+
+/** What identifies a key in the answer of {@link findKeys}. */
+export const keyName = ({ key, scope }: Key): string => `${hex(scope)}:${hex(key)}`.toUpperCase()
+
+/** How far apart the ids of one INSERT are. */
+export const idStep = "SELECT @@auto_increment_increment AS step"
+
+/** Duration that a look-up on a second connection may take before the caller's own connection decides. */
+export const secondLookTimeout = Duration.seconds(2)

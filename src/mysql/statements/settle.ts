@@ -1,0 +1,109 @@
+/**
+ * Statements that only the holder of a lease may cause: settle and renew, in batches, each row behind its own fence.
+ *
+ * A batch is one packet: lock the rows by primary key in ascending order, reading what they say; write those that match
+ * `running` and the token; commit. The locked read is the verdict, since nothing can change between it and the write.
+ */
+import type { Duration } from "effect"
+import type { Lease } from "../../Lease.js"
+import type { Settlement } from "../../JobStore.js"
+import * as Literal from "../Literal.js"
+import type { Tables } from "../Tables.js"
+
+/**
+ * What to do about rows that somebody else has locked. `NOWAIT`: fail the packet, which costs one round trip where nobody
+ * does. `SKIP LOCKED`: leave them out, so that one stuck row does not stall its neighbours (ruling 3). `WAIT`: for as long as
+ * `innodb_lock_wait_timeout`, where only one row is wanted.
+ */
+export type Contention = "NOWAIT" | "SKIP LOCKED" | "WAIT"
+
+/** Locks rows by primary key and reads what decides about them. Rows that are missing in the answer are gone, or skipped. */
+export const lockHeld = (tables: Tables, leases: ReadonlyArray<Lease>, contention: Contention): string =>
+  `SELECT CAST(id AS CHAR) AS id, state, token, cancel_requested, attempts_left, max_attempts`
+  + ` FROM ${tables.jobs} FORCE INDEX (PRIMARY) WHERE id IN (${Literal.sortedIds(leases.map(({ jobId }) => jobId))})`
+  + ` ORDER BY id FOR UPDATE${contention === "WAIT" ? "" : ` ${contention}`}`
+
+/** The same read without locks, with the ledger: what became of rows that did not match. */
+export const readHeld = (tables: Tables, leases: ReadonlyArray<Lease>): string =>
+  `SELECT CAST(id AS CHAR) AS id, state, token, cancel_requested, CAST(attempts AS CHAR) AS attempts`
+  + ` FROM ${tables.jobs} FORCE INDEX (PRIMARY) WHERE id IN (${Literal.sortedIds(leases.map(({ jobId }) => jobId))})`
+
+/** How each settlement is written into the ledger, and the state that it leads to where no cancel was requested. */
+const written = {
+  Complete: { outcome: "completed", state: 2, returned: 0 },
+  RetryLater: { outcome: "retry", state: 0, returned: 0 },
+  Bury: { outcome: "dead", state: 3, returned: 0 },
+  Snooze: { outcome: "snoozed", state: 0, returned: 1 },
+  Release: { outcome: "released", state: 0, returned: 1 },
+  Cancel: { outcome: "canceled", state: 4, returned: 0 }
+} as const
+
+export const outcomeOf = (settlement: Settlement) => written[settlement._tag].outcome
+
+/**
+ * Writes the end of attempts whose rows are locked. By primary key. Zero rows for an item: its token is stale.
+ *
+ * A multi-table UPDATE assigns in no promised order, so nothing here reads a column that is assigned: the budget is only
+ * changed by snooze and release, which do not read it. `cancel_requested` stays set, and turns every outcome into `canceled`
+ * without output. All columns are ERROR ON ERROR: without it an over-long value would silently become NULL (measured).
+ */
+export const writeSettlements = (
+  tables: Tables,
+  settlements: ReadonlyArray<readonly [Lease, Settlement]>
+): string => {
+  const now = "UTC_TIMESTAMP(6)"
+  const canceled = "jobs.cancel_requested = 1"
+  const dead = "item.outcome = 'retry' AND jobs.attempts_left = 0"
+  const outcome = `IF(${canceled}, 'canceled', IF(${dead}, 'dead', item.outcome))`
+  const state = `IF(${canceled}, 4, IF(${dead}, 3, item.state))`
+  return `UPDATE JSON_TABLE(${Literal.text(JSON.stringify(toItems(settlements)))}, '$[*]' COLUMNS (`
+    + `id BIGINT UNSIGNED PATH '$.i' ERROR ON ERROR, token BIGINT UNSIGNED PATH '$.t' ERROR ON ERROR,`
+    + ` state TINYINT UNSIGNED PATH '$.s' ERROR ON ERROR, outcome VARCHAR(16) PATH '$.k' ERROR ON ERROR,`
+    + ` returned TINYINT UNSIGNED PATH '$.g' ERROR ON ERROR, delay BIGINT PATH '$.d' ERROR ON ERROR,`
+    + ` code VARCHAR(64) PATH '$.c' ERROR ON ERROR, message VARCHAR(1000) PATH '$.m' ERROR ON ERROR,`
+    + ` output LONGTEXT PATH '$.o' ERROR ON ERROR)) AS item`
+    + ` STRAIGHT_JOIN ${tables.jobs} AS jobs FORCE INDEX (PRIMARY) ON jobs.id = item.id SET`
+    + ` jobs.attempts = IF(item.code IS NULL,`
+    + ` JSON_SET(jobs.attempts, '$[last].e', CAST(${now} AS CHAR), '$[last].o', ${outcome}),`
+    + ` JSON_SET(jobs.attempts, '$[last].e', CAST(${now} AS CHAR), '$[last].o', ${outcome},`
+    + ` '$[last].c', item.code, '$[last].m', item.message)),`
+    + ` jobs.state = ${state},`
+    + ` jobs.due_at = IF(${state} = 0, ${now} + INTERVAL item.delay MICROSECOND, NULL),`
+    + ` jobs.finished_at = IF(${state} = 0, NULL, ${now}),`
+    + ` jobs.attempts_left = LEAST(jobs.max_attempts, jobs.attempts_left + item.returned),`
+    + ` jobs.output = IF(${canceled}, NULL, item.output),`
+    + ` jobs.error_code = IF(item.outcome IN ('retry', 'dead', 'completed'), item.code, jobs.error_code),`
+    + ` jobs.error_message = IF(item.outcome IN ('retry', 'dead', 'completed'), item.message, jobs.error_message),`
+    + ` jobs.lease_owner = NULL`
+    + ` WHERE jobs.state = 1 AND jobs.token = item.token`
+}
+
+const toItems = (settlements: ReadonlyArray<readonly [Lease, Settlement]>) =>
+  [...settlements]
+    .sort(([a], [b]) => a.jobId.length - b.jobId.length || (a.jobId < b.jobId ? -1 : 1))
+    .map(([lease, settlement]) => {
+      const { outcome, returned, state } = written[settlement._tag]
+      return {
+        // Ids and tokens as text: a JSON number above 2^53 would lose digits on the way.
+        i: lease.jobId,
+        t: String(lease.token),
+        s: state,
+        k: outcome,
+        g: returned,
+        d: "delay" in settlement ? Literal.microseconds(settlement.delay) : "0",
+        ...("code" in settlement ? { c: settlement.code, m: settlement.message } : {}),
+        ...(settlement._tag === "Complete" && settlement.output !== null ? { o: settlement.output } : {})
+      }
+    })
+
+/** Extends locked leases by primary key, those with a cancel request too: their finalizers still run. Zero rows: stale. */
+export const extend = (tables: Tables, leases: ReadonlyArray<Lease>, lease: Duration.Duration): string => {
+  const items = [...leases]
+    .sort((a, b) => a.jobId.length - b.jobId.length || (a.jobId < b.jobId ? -1 : 1))
+    .map(({ jobId, token }) => `["${Literal.digits(jobId)}","${Literal.integer(token)}"]`)
+  return `UPDATE JSON_TABLE('[${items.join(",")}]', '$[*]' COLUMNS (`
+    + `id BIGINT UNSIGNED PATH '$[0]' ERROR ON ERROR, token BIGINT UNSIGNED PATH '$[1]' ERROR ON ERROR)) AS item`
+    + ` STRAIGHT_JOIN ${tables.jobs} AS jobs FORCE INDEX (PRIMARY) ON jobs.id = item.id`
+    + ` SET jobs.due_at = UTC_TIMESTAMP(6) + ${Literal.interval(lease)}`
+    + ` WHERE jobs.state = 1 AND jobs.token = item.token`
+}

@@ -1,0 +1,124 @@
+/**
+ * The places of one queue in a worker: how many handlers run, who waits for a place, and how many more jobs to claim.
+ *
+ * `concurrency` counts handlers. Handlers that run and results that are not yet durable are together at most twice as many
+ * (ruling 11), so that a slow database holds up new work before it can pile up results.
+ */
+import { Deferred, Effect, FiberId, Metric } from "effect"
+import * as Metrics from "../Metrics.js"
+import type { Interruption } from "../Outcome.js"
+
+/** What a claimed job that waits gets: a slot, or the reason why it is not run. `idle`: it waited too long. */
+export type Admission = "slot" | "idle" | Interruption
+
+/** A job's place in the line. */
+export interface Ticket {
+  readonly admitted: Deferred.Deferred<Admission>
+  readonly since: number
+}
+
+/** Jobs are claimed ahead only as far as they should start within this many milliseconds. */
+const longestWait = 200
+/** A job that was claimed ahead and found no slot within this many milliseconds is given back. */
+const mostPatience = 1_000
+
+export class Slots {
+  /** Opens when there is room for the next claim. */
+  readonly roomy = Effect.unsafeMakeLatch(false)
+  private readonly line = new Set<Ticket>()
+  private running = 0
+  private settling = 0
+  /** Moving average of run times in milliseconds; undefined while nothing is known. */
+  private runTime: number | undefined
+  private readonly inUse: Metric.Metric.Gauge<number>
+
+  constructor(
+    queue: string,
+    readonly concurrency: number,
+    private readonly mostAhead: number
+  ) {
+    this.inUse = Metric.tagged(Metrics.slotsInUse, "queue", queue)
+  }
+
+  get waiting(): number {
+    return this.line.size
+  }
+
+  /** How many jobs to claim now; zero where that would be less than it pays to ask for. */
+  get room(): number {
+    const room = this.free + this.ahead - this.line.size
+    // Claims of a few jobs each would cost more than they bring; a free slot is worth any claim.
+    return this.free > this.line.size || room >= Math.max(1, this.ahead / 2) ? room : 0
+  }
+
+  /** Whether every slot is taken, so that no claim is due. */
+  get full(): boolean {
+    return this.free === 0
+  }
+
+  private get free(): number {
+    return Math.max(0, Math.min(this.concurrency - this.running, 2 * this.concurrency - this.running - this.settling))
+  }
+
+  private get ahead(): number {
+    if (this.runTime === undefined) return 0
+    const startable = this.concurrency * longestWait / Math.max(1, this.runTime)
+    return Math.floor(Math.min(this.mostAhead, startable))
+  }
+
+  /** A place in the line, or a slot at once. */
+  enter(now: number): Ticket {
+    const ticket = { admitted: Deferred.unsafeMake<Admission>(FiberId.none), since: now }
+    this.line.add(ticket)
+    this.admit()
+    return ticket
+  }
+
+  /** Takes a job out of the line; without effect once it has its slot. */
+  withdraw(ticket: Ticket, reason: Exclude<Admission, "slot">): void {
+    if (this.line.delete(ticket)) this.answer(ticket, reason)
+  }
+
+  /** Gives back what has waited too long, and claims no more ahead until run times are known to be short again. */
+  withdrawStale(now: number): void {
+    for (const ticket of this.line) {
+      if (now - ticket.since < mostPatience) return
+      this.runTime = undefined
+      this.withdraw(ticket, "idle")
+    }
+  }
+
+  /** A handler has ended, or was given up, after `ran` milliseconds; its result is not durable yet. */
+  handlerEnded(ran: number): void {
+    this.running--
+    this.settling++
+    this.runTime = this.runTime === undefined ? ran : this.runTime + (ran - this.runTime) / 10
+    this.admit()
+  }
+
+  /** The result is durable, or will never be. */
+  resultGone(): void {
+    this.settling--
+    this.admit()
+  }
+
+  /** For the gauge. It is summed over all workers of the process, so it only ever moves by one. */
+  countSlot(change: 1 | -1): Effect.Effect<void> {
+    return Metric.modify(this.inUse, change)
+  }
+
+  private admit(): void {
+    for (const ticket of this.line) {
+      if (this.free === 0) break
+      this.line.delete(ticket)
+      this.running++
+      this.answer(ticket, "slot")
+    }
+    if (this.room > 0) this.roomy.unsafeOpen()
+    else this.roomy.unsafeClose()
+  }
+
+  private answer(ticket: Ticket, admission: Admission): void {
+    Deferred.unsafeDone(ticket.admitted, Effect.succeed(admission))
+  }
+}

@@ -1,0 +1,121 @@
+/**
+ * Runs the handler of one attempt in a fiber of its own, and ends it for whatever reason comes first.
+ */
+import { Deferred, type Duration, Effect, Exit, Fiber, FiberId, Metric, Option } from "effect"
+import { LeaseLost } from "../JobFailure.js"
+import type { Lease } from "../Lease.js"
+import type { Holder, LossReason } from "../LeaseKeeper.js"
+import * as Metrics from "../Metrics.js"
+import type { Interruption } from "../Outcome.js"
+import * as Timer from "../Timer.js"
+
+/**
+ * One attempt's supervision.
+ *
+ * A handler that is interrupted has `grace` to end. One that ignores it for longer is *stuck*: the attempt goes on without
+ * it, by the reason of the interruption. Its slot is given back, so that stuck handlers never starve the other jobs; what
+ * it answers later is dropped; the gauge `leasehold_stuck_handlers` counts it until it ends.
+ */
+export class Supervision implements Holder {
+  /** Why the handler was interrupted: the first reason, but a lost lease overrules all, since nothing may be written then. */
+  interruption: Option.Option<Interruption> = Option.none()
+  /** Set where `interruption` is `lost`. */
+  lossReason: LossReason | undefined
+  /** The handler was given up. */
+  stuck = false
+  /** Stands while the attempt can be ended from outside: before that, and after, there is nothing to end. */
+  private stop: ((reason: Interruption) => Effect.Effect<void>) | undefined
+  private readonly loss = Deferred.unsafeMake<never, LeaseLost>(FiberId.none)
+
+  constructor(
+    private readonly lease: Lease,
+    private readonly queue: string,
+    private readonly timeout: Option.Option<Duration.Duration>,
+    private readonly grace: Duration.Duration
+  ) {}
+
+  /** Never succeeds; fails as soon as the lease is lost or the job is to be canceled. */
+  readonly lostLease: Effect.Effect<never, LeaseLost> = Deferred.await(this.loss)
+
+  readonly cancelRequested: Effect.Effect<void> = Effect.suspend(() =>
+    Effect.zipRight(Deferred.fail(this.loss, this.lossBy("canceled")), this.interrupt("canceled"))
+  )
+
+  lost(reason: LossReason): Effect.Effect<void> {
+    return Effect.suspend(() => {
+      this.lossReason = reason
+      return Effect.zipRight(Deferred.fail(this.loss, this.lossBy(reason)), this.interrupt("lost"))
+    })
+  }
+
+  /** Ends the attempt, where it has not ended; returns at once. */
+  interrupt(reason: Interruption): Effect.Effect<void> {
+    return Effect.suspend(() => {
+      const { stop } = this
+      if (Option.isSome(this.interruption)) {
+        if (reason === "lost") this.interruption = Option.some(reason)
+        return Effect.void
+      }
+      this.interruption = Option.some(reason)
+      return stop === undefined ? Effect.void : stop(reason)
+    })
+  }
+
+  /** Runs `wait`, which `stop` ends where the attempt is interrupted, also where it already was. */
+  stoppable<A>(wait: Effect.Effect<A>, stop: (reason: Interruption) => Effect.Effect<void>): Effect.Effect<A> {
+    return Effect.suspend(() => {
+      this.stop = stop
+      const stopped = Option.match(this.interruption, { onNone: () => Effect.void, onSome: stop })
+      return Effect.tap(Effect.zipRight(stopped, wait), () => Effect.sync(() => void (this.stop = undefined)))
+    })
+  }
+
+  /** Runs a handler until it ends or is given up; answers how it ended, and why it was interrupted if it was. */
+  readonly supervise = <A, E>(
+    handler: Effect.Effect<A, E>
+  ): Effect.Effect<readonly [Exit.Exit<A, E>, Option.Option<Interruption>]> =>
+    Effect.suspend(() => {
+      const ended = Deferred.unsafeMake<Option.Option<Exit.Exit<A, E>>>(FiberId.none)
+      const timers: Array<Fiber.RuntimeFiber<void>> = []
+      const after = (duration: Duration.Duration, act: Effect.Effect<unknown>) =>
+        Effect.map(Effect.forkDaemon(Effect.zipRight(Timer.sleep(duration), act)), (timer) => void timers.push(timer))
+      return Effect.forkDaemon(Effect.interruptible(handler)).pipe(
+        Effect.flatMap((fiber) => {
+          fiber.addObserver((exit) => Deferred.unsafeDone(ended, Effect.succeed(Option.some(exit))))
+          const giveUp = Effect.flatMap(Deferred.succeed(ended, Option.none()), (given) =>
+            given ? this.countStuck(fiber) : Effect.void)
+          const wait = this.stoppable(Deferred.await(ended), () => {
+            fiber.unsafeInterruptAsFork(FiberId.none)
+            return after(this.grace, Effect.uninterruptible(giveUp))
+          })
+          return Option.isSome(this.timeout)
+            ? Effect.zipRight(after(this.timeout.value, this.interrupt("timeout")), wait)
+            : wait
+        }),
+        Effect.ensuring(Effect.sync(() => timers.forEach((timer) => timer.unsafeInterruptAsFork(FiberId.none)))),
+        Effect.map((exit) => [Option.getOrElse(exit, () => Exit.interrupt(FiberId.none)), this.interruption] as const)
+      )
+    })
+
+  private countStuck(handler: Fiber.RuntimeFiber<unknown, unknown>): Effect.Effect<void> {
+    return Effect.suspend(() => {
+      this.stuck = true
+      const gauge = Metric.tagged(Metrics.stuckHandlers, "queue", this.queue)
+      return Metric.modify(gauge, 1).pipe(
+        Effect.zipRight(Effect.logWarning("The handler ignores its interruption and was given up")),
+        Effect.zipRight(
+          Fiber.await(handler).pipe(
+            Effect.zipRight(Metric.modify(gauge, -1)),
+            Effect.zipRight(Effect.logInfo("A handler that was given up has ended")),
+            Effect.forkDaemon
+          )
+        )
+      )
+    })
+  }
+
+  private lossBy(reason: LossReason): LeaseLost {
+    const { jobId, token } = this.lease
+    return new LeaseLost({ jobId, token, during: "the handler", reason })
+  }
+}
