@@ -79,14 +79,21 @@ export type Supervise = <A, E>(
   handler: Effect.Effect<A, E>
 ) => Effect.Effect<readonly [Exit.Exit<A, E>, Option.Option<Interruption>]>
 
+/** Runs an effect outside of any open transaction: `JobStore.detached`. */
+export type Detach = <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>
+
 /** A job with its handler, its types closed over. */
 export interface Runnable {
   readonly job: Definition
-  /** One attempt, from the stored payload to its outcome; none when the lease was lost. */
+  /**
+   * One attempt, from the stored payload to its outcome; none when the lease was lost. `detach` is put around the handler
+   * itself: the context that its layer captured may hold a transaction too (TRAPS T1).
+   */
   readonly perform: (
     stored: { readonly payload: string | null; readonly payloadVersion: number },
     lease: AttemptLease,
-    supervise: Supervise
+    supervise: Supervise,
+    detach: Detach
   ) => Effect.Effect<Option.Option<Outcome>>
 }
 
@@ -192,8 +199,8 @@ const layer = <Type extends string, P, S, E, H extends Handler<P, S, E>, EX, RX>
     Effect.gen(function*() {
       const handler = Effect.isEffect(build) ? yield* build : build
       const context = yield* Effect.context<Exclude<Requirements<H>, Scope.Scope>>()
-      const run = (payload: P, lease: HandlerLease<S>): Effect.Effect<S, E | JobFailure> =>
-        Effect.scoped(handler(payload, lease) as Effect.Effect<S, E | JobFailure, Requirements<H>>).pipe(
+      const run = (payload: P, lease: HandlerLease<S>, detach: Detach): Effect.Effect<S, E | JobFailure> =>
+        Effect.scoped(detach(handler(payload, lease) as Effect.Effect<S, E | JobFailure, Requirements<H>>)).pipe(
           Effect.mapInputContext((attempt: Context.Context<never>) => Context.merge(context, attempt))
         ) as Effect.Effect<S, E | JobFailure>
       return { job, perform: performWith(job, run) }
@@ -202,14 +209,14 @@ const layer = <Type extends string, P, S, E, H extends Handler<P, S, E>, EX, RX>
 
 const performWith = <Type extends string, P, S, E>(
   job: Job<Type, P, S, E>,
-  run: (payload: P, lease: HandlerLease<S>) => Effect.Effect<S, E | JobFailure>
+  run: (payload: P, lease: HandlerLease<S>, detach: Detach) => Effect.Effect<S, E | JobFailure>
 ): Runnable["perform"] =>
-(stored, lease, supervise) =>
+(stored, lease, supervise, detach) =>
   job.payload.decodeVersion(stored.payload, stored.payloadVersion).pipe(
     Effect.matchEffect({
       onFailure: (error) => Effect.succeedSome(Dead({ code: "payload_invalid", message: error.message })),
       onSuccess: (payload) =>
-        supervise(Effect.suspend(() => run(payload, handlerLease(job, lease)))).pipe(
+        supervise(Effect.suspend(() => run(payload, handlerLease(job, lease), detach))).pipe(
           Effect.flatMap(([exit, interruption]) => {
             // The output is encoded before the exit is judged, so that an output which can not be stored is an outcome too.
             const output = exit._tag === "Success" ? encodeOutput(job, exit.value) : Effect.succeed(Completed({ output: null }))

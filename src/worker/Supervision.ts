@@ -76,7 +76,7 @@ export class Supervision implements Holder {
   ): Effect.Effect<readonly [Exit.Exit<A, E>, Option.Option<Interruption>]> =>
     Effect.suspend(() => {
       const ended = Deferred.unsafeMake<Option.Option<Exit.Exit<A, E>>>(FiberId.none)
-      const timers: Array<Fiber.RuntimeFiber<void>> = []
+      const timers: Array<Fiber.RuntimeFiber<unknown>> = []
       const after = (duration: Duration.Duration, act: Effect.Effect<unknown>) =>
         Effect.map(Effect.forkDaemon(Effect.zipRight(Timer.sleep(duration), act)), (timer) => void timers.push(timer))
       return Effect.forkDaemon(Effect.interruptible(handler)).pipe(
