@@ -94,11 +94,11 @@ export const claim = (record: JobRecord, worker: string, lease: Duration.Duratio
 export const reap = (record: JobRecord, now: DateTime.Utc): Acted =>
   Option.map(transition(standing(record, now), "reap"), (next) => abandon(record, next, now))
 
-/** Canceled if it was pending; with a cancel request if it runs. */
+/** Canceled if it was pending; asked to be if it runs. */
 export const cancel = (record: JobRecord, now: DateTime.Utc): Acted =>
   Option.map(transition(standing(record, now), "cancel"), (next) => ({
     ...follow(record, next, now),
-    cancelRequested: next.state === "running"
+    cancelRequested: true
   }))
 
 /** Pending and due now, as if it were new; its ledger, its token and its attempts stay. */
@@ -126,32 +126,20 @@ export const renew = (record: JobRecord, lease: Lease, duration: Duration.Durati
 /** With the end of its attempt written; none where the lease does not hold the job. */
 export const settle = (record: JobRecord, lease: Lease, settlement: Settlement, now: DateTime.Utc): Acted =>
   Option.map(Option.filter(settledBy(record, settlement, now), () => holds(record, lease)), (next) => {
-    const settled = endAttempt(
-      follow(record, next, now),
-      next.state === "canceled" || next.state === "dead" ? next.state : outcomes[settlement._tag][0],
-      now,
-      next.state !== "canceled" && "code" in settlement ? Option.some(settlement) : Option.none()
-    )
-    // A cancel request drops what the attempt brought, be it an output or an error.
-    if (next.state === "canceled") return settled
-    switch (settlement._tag) {
-      case "Complete":
-        return {
-          ...settled,
-          output: Option.fromNullable(settlement.output),
-          errorCode: Option.none(),
-          errorMessage: Option.none()
-        }
-      case "RetryLater":
-      case "Bury":
-        return {
-          ...settled,
-          dueAt: next.state === "pending" ? dueAfter(settlement, now) : settled.dueAt,
-          errorCode: Option.some(settlement.code),
-          errorMessage: Option.some(settlement.message)
-        }
-      default:
-        return { ...settled, dueAt: dueAfter(settlement, now) }
+    const error = "code" in settlement ? Option.some(settlement) : Option.none()
+    const outcome = next.state === "canceled" || next.state === "dead" ? next.state : outcomes[settlement._tag][0]
+    const settled = endAttempt(follow(record, next, now), outcome, now, error)
+    const says = settlement._tag === "Complete" || Option.isSome(error)
+    return {
+      ...settled,
+      dueAt: next.state === "pending" ? Option.some(dueAfter(settlement, now)) : settled.dueAt,
+      // What a canceled attempt brought is dropped: nobody waits for it any more.
+      output: next.state === "succeeded" && settlement._tag === "Complete"
+        ? Option.fromNullable(settlement.output)
+        : Option.none(),
+      // The last word on what went wrong: a success takes it back, a snooze or release says nothing about it.
+      errorCode: says ? Option.map(error, ({ code }) => code) : settled.errorCode,
+      errorMessage: says ? Option.map(error, ({ message }) => message) : settled.errorMessage
     }
   })
 
@@ -174,8 +162,8 @@ const settledBy = (record: JobRecord, settlement: Settlement, now: DateTime.Utc)
   }
 }
 
-const dueAfter = (settlement: Settlement, now: DateTime.Utc): Option.Option<DateTime.Utc> =>
-  Option.some("delay" in settlement ? DateTime.addDuration(now, settlement.delay) : now)
+const dueAfter = (settlement: Settlement, now: DateTime.Utc): DateTime.Utc =>
+  "delay" in settlement ? DateTime.addDuration(now, settlement.delay) : now
 
 /** How a settlement can end an attempt: first what it says, then what budget and cancel requests make of it. */
 const outcomes: { readonly [Tag in Settlement["_tag"]]: readonly [HolderOutcome, ...ReadonlyArray<HolderOutcome>] } = {

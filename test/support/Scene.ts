@@ -5,7 +5,14 @@ import { addEqualityTesters, expect, type Vitest } from "@effect/vitest"
 import { Duration, Effect, Option } from "effect"
 import { randomUUID } from "node:crypto"
 import type { JobId, JobRecord } from "../../src/JobRecord.js"
-import { type ClaimedJob, type ClaimRequest, type EndedJob, JobStore, type NewJob, type Settlement } from "../../src/JobStore.js"
+import {
+  type ClaimedJob,
+  type ClaimRequest,
+  type EndedJob,
+  JobStore,
+  type NewJob,
+  type Settlement
+} from "../../src/JobStore.js"
 import type { Lease } from "../../src/Lease.js"
 import { StoreHarness, type StoreUnderTest } from "./StoreHarness.js"
 
@@ -157,9 +164,3 @@ export const settlements: { readonly [Tag in Settlement["_tag"]]: Extract<Settle
   Release: { _tag: "Release" },
   Cancel: { _tag: "Cancel" }
 }
-
-/** Ends a job in a way that leaves it in the given state. */
-export const endings = {
-  succeeded: settlements.Complete,
-  dead: settlements.Bury
-} as const

@@ -1,5 +1,5 @@
 /**
- * What the suites over a store need beside the store itself, so that the same tests run in memory and on a real database.
+ * What the suites over a store need beside the store itself, so that the same tests run in memory and on a database.
  */
 import { Context, type Duration, Effect, Layer, TestClock, TestContext } from "effect"
 import type { JobStore } from "../../src/JobStore.js"
@@ -7,8 +7,8 @@ import * as MemoryJobStore from "../../src/memory/MemoryJobStore.js"
 
 /**
  * On a database: an UPDATE that moves every time of the rows of `queue` back by `duration` (`due_at`, `finished_at`,
- * `enqueued_at`, `first_due_at`; the ledger's times are not looked at across an `elapse`), and whatever the store needs to
- * notice it, since it may remember up to which due time it has claimed. No row is locked by a test when it is called.
+ * `enqueued_at`, `first_due_at`; the ledger's times are not looked at across an `elapse`), and whatever the store needs
+ * to notice it, since it may remember up to which due time it has claimed. No test has a row locked when it calls it.
  */
 export class StoreHarness extends Context.Tag("leasehold/test/StoreHarness")<StoreHarness, {
   /** Lets time pass for the jobs of a queue, as its store sees it. */
