@@ -61,7 +61,7 @@ const store = (options: Options): Layer.Layer<JobStore, StartError, MysqlClient>
       if (settings.migrate === "auto") yield* Migrations.run(client, tables, shipped)
       if (settings.migrate === "verify") yield* Migrations.verify(client, tables, shipped)
       yield* ServerCheck.trySkipLocked(client, tables, server.version)
-      return MysqlJobStore.make({ tables, worker, client, statementTimeout, packet: server.packet })
+      return MysqlJobStore.make({ tables, worker, client, statementTimeout, packet: server.packet, fronts: new Map() })
     })
   )
 

@@ -124,9 +124,6 @@ export const custom = (
   }
 ): RetryPolicy => make(options, [["fallback", options.fallback]], options.fallback, options.delay)
 
-/** What a job has that names no policy: {@link exponential} with its defaults. */
-export const standard: RetryPolicy = exponential()
-
 /**
  * The delay before the next attempt, clamped to `[0, 365 days]` and spread by the policy's jitter.
  *
@@ -169,3 +166,6 @@ export const finite = (input: unknown): Option.Option<Duration.Duration> => {
     Option.map((duration) => Duration.min(duration, longestDelay))
   )
 }
+
+/** What a job has that names no policy: {@link exponential} with its defaults. */
+export const standard: RetryPolicy = exponential()

@@ -17,9 +17,10 @@ import * as Transaction from "./Transaction.js"
 
 const nothing: Claimed = { jobs: [], ended: [], more: false }
 
-export const make = (tables: Tables, connections: Connections) => {
-  // One front for each set of types that is claimed from a queue: marks hold for what the look was asked for only.
-  const fronts = new Map<string, ClaimFront.ClaimFront>()
+/** One front for each set of types that is claimed from a queue: marks hold for what the look was asked for only. */
+export type Fronts = Map<string, ClaimFront.ClaimFront>
+
+export const make = (tables: Tables, connections: Connections, fronts: Fronts) => {
   const frontOf = (request: ClaimRequest) => {
     const key = JSON.stringify([request.queue, request.types])
     const front = fronts.get(key) ?? ClaimFront.make()

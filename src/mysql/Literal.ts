@@ -6,11 +6,8 @@ import { Duration } from "effect"
 import { isValidName } from "../Job.js"
 import type { JobId } from "../JobRecord.js"
 
-/** A queue name, job type or worker id. The services refuse others, so a bad one here is a mistake of the library. */
-export const name = (text: string): string => {
-  if (!isValidName(text)) throw new Error("A name that was not checked reached a statement")
-  return `'${text}'`
-}
+/** A queue name, job type or worker id; text that can be none of these is compared as it is, and matches nothing. */
+export const name = (value: string): string => isValidName(value) ? `'${value}'` : text(value)
 
 export const integer = (value: number): string => {
   if (!Number.isSafeInteger(value)) throw new Error("A number that is not whole reached a statement")

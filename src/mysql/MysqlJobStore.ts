@@ -27,6 +27,8 @@ export interface MysqlJobStoreOptions {
   readonly statementTimeout: Duration.Duration
   /** The server's `max_allowed_packet`, in bytes. */
   readonly packet: number
+  /** Where claims begin. Whoever moves due times by hand, as tests do, empties it. */
+  readonly fronts: Claiming.Fronts
 }
 
 export const make = (options: MysqlJobStoreOptions): JobStore["Type"] => {
@@ -40,7 +42,7 @@ export const make = (options: MysqlJobStoreOptions): JobStore["Type"] => {
     requireTransaction: Transaction.requireTransaction,
     refuseTransaction: Transaction.refuseTransaction,
     detached: Transaction.detached,
-    claim: Claiming.make(tables, worker),
+    claim: Claiming.make(tables, worker, options.fronts),
     renew: Settling.makeRenew(tables, worker, statementTimeout),
     settle: Settling.makeSettle(tables, worker, packet),
     completeWith: CompletingWith.make(tables, client),

@@ -199,6 +199,7 @@ export const readBack = (row: Row | undefined, lease: Lease, settlement: Settlem
   if (outcome === undefined || outcome === "expired" || outcome === "reaped") {
     return { _tag: "Lost", reason: reasonOf(row) }
   }
+  // A retry without budget is written as dead.
   const mine = outcome === Statements.outcomeOf(settlement) || outcome === "canceled"
     || (outcome === "dead" && settlement._tag === "RetryLater")
   return mine ? { _tag: "Recorded", state: stateByOutcome[outcome] ?? "dead" } : { _tag: "AlreadySettled" }

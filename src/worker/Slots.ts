@@ -13,8 +13,8 @@ export type Admission = "slot" | "idle" | Interruption
 
 /** A job's place in the line. */
 export interface Ticket {
-  readonly admitted: Deferred.Deferred<Admission>
   readonly since: number
+  readonly wait: Effect.Effect<Admission>
 }
 
 /** Jobs are claimed ahead only as far as they should start within this many milliseconds. */
@@ -25,7 +25,7 @@ const mostPatience = 1_000
 export class Slots {
   /** Opens when there is room for the next claim. */
   readonly roomy = Effect.unsafeMakeLatch(false)
-  private readonly line = new Set<Ticket>()
+  private readonly line = new Map<Ticket, Deferred.Deferred<Admission>>()
   private running = 0
   private settling = 0
   /** Moving average of run times in milliseconds; undefined while nothing is known. */
@@ -68,21 +68,23 @@ export class Slots {
 
   /** A place in the line, or a slot at once. */
   enter(now: number): Ticket {
-    const ticket = { admitted: Deferred.unsafeMake<Admission>(FiberId.none), since: now }
-    this.line.add(ticket)
+    const admitted = Deferred.unsafeMake<Admission>(FiberId.none)
+    const ticket = { since: now, wait: Deferred.await(admitted) }
+    this.line.set(ticket, admitted)
     this.admit()
     return ticket
   }
 
   /** Takes a job out of the line; without effect once it has its slot. */
   withdraw(ticket: Ticket, reason: Exclude<Admission, "slot">): void {
-    if (this.line.delete(ticket)) this.answer(ticket, reason)
+    this.answer(ticket, reason)
+    this.tell()
   }
 
   /** Gives back what has waited too long, and claims no more ahead until run times are known to be short again. */
   withdrawStale(now: number): void {
-    for (const ticket of this.line) {
-      if (now - ticket.since < mostPatience) return
+    for (const ticket of this.line.keys()) {
+      if (now - ticket.since < mostPatience) break
       this.runTime = undefined
       this.withdraw(ticket, "idle")
     }
@@ -108,17 +110,22 @@ export class Slots {
   }
 
   private admit(): void {
-    for (const ticket of this.line) {
+    for (const ticket of this.line.keys()) {
       if (this.free === 0) break
-      this.line.delete(ticket)
       this.running++
       this.answer(ticket, "slot")
     }
+    this.tell()
+  }
+
+  private tell(): void {
     if (this.room > 0) this.roomy.unsafeOpen()
     else this.roomy.unsafeClose()
   }
 
   private answer(ticket: Ticket, admission: Admission): void {
-    Deferred.unsafeDone(ticket.admitted, Effect.succeed(admission))
+    const admitted = this.line.get(ticket)
+    this.line.delete(ticket)
+    if (admitted !== undefined) Deferred.unsafeDone(admitted, Effect.succeed(admission))
   }
 }

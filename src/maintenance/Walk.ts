@@ -1,0 +1,44 @@
+/**
+ * Walks over all jobs of the store, batch by batch, again and again.
+ */
+import { Clock, Duration, Effect, Option, Random } from "effect"
+import * as FaultLog from "../FaultLog.js"
+import type { Cursor, Walked } from "../JobStore.js"
+import type { StoreError } from "../QueueError.js"
+import * as Timer from "../Timer.js"
+
+/** Jobs that one batch looks at. */
+export const batchSize = 500
+
+/**
+ * Walks from the first job to the last, rests, and begins anew, for as long as it is not interrupted. `batch` can not be
+ * interrupted half-way, so a stop waits for one batch at most (scenario M5).
+ *
+ * After each batch it sleeps as long as the batch took, so that it never takes more than half of one connection. It rests for
+ * `interval`, spread by half of it up and down, the first time before the first walk: fifty workers do not walk together.
+ */
+export const forever = (
+  name: string,
+  interval: Duration.Duration,
+  batch: (after: Cursor) => Effect.Effect<Walked, StoreError>
+): Effect.Effect<never> => {
+  const faults = FaultLog.make(name)
+  const rest = Effect.flatMap(Random.nextRange(0.5, 1.5), (share) => Timer.sleep(Duration.times(interval, share)))
+  const step = (after: Cursor) =>
+    Effect.gen(function*() {
+      const started = yield* Clock.currentTimeMillis
+      const next = yield* Effect.uninterruptible(batch(after)).pipe(
+        Effect.tap(() => faults.recovered),
+        Effect.map((walked) => walked.next),
+        // The walk ends here and begins anew after the rest: every batch is safe to repeat.
+        Effect.catchAll((error) => Effect.as(faults.report(error), Option.none<Cursor>()))
+      )
+      yield* Timer.sleep(Duration.millis((yield* Clock.currentTimeMillis) - started))
+      return next
+    })
+  const walk = Effect.gen(function*() {
+    let at: Option.Option<Cursor> = Option.some("")
+    while (Option.isSome(at)) at = yield* step(at.value)
+  })
+  return Effect.forever(Effect.zipRight(rest, walk))
+}

@@ -1,0 +1,132 @@
+/**
+ * Claims the jobs of one queue for one worker, in batches that fit the room there is.
+ */
+import { Clock, Duration, Effect, Metric, Random } from "effect"
+import * as FaultLog from "../FaultLog.js"
+import type { Claimed, ClaimRequest, JobStore } from "../JobStore.js"
+import * as Lease from "../Lease.js"
+import * as Vanished from "../maintenance/Vanished.js"
+import * as Metrics from "../Metrics.js"
+import type { StoreError } from "../QueueError.js"
+import * as Timer from "../Timer.js"
+import type { Signal } from "../Wakeup.js"
+import type { Executor, Kind } from "./Executor.js"
+import type { Slots } from "./Slots.js"
+
+export interface Options {
+  readonly store: JobStore["Type"]
+  readonly queue: string
+  readonly worker: string
+  readonly lease: Duration.Duration
+  readonly poll: Duration.Duration
+  readonly kinds: ReadonlyMap<string, Kind>
+  readonly slots: Slots
+  readonly executor: Executor
+  readonly signal: Signal
+}
+
+/** How a claim loop fares, for the worker's health. */
+export class Progress {
+  /** When a claim was last answered, or the loop was last seen to have no room for one; wall clock, milliseconds. */
+  lastGood: number
+  /** The fault that the claims meet now. */
+  fault: StoreError | undefined
+
+  constructor(now: number) {
+    this.lastGood = now
+  }
+}
+
+/** Jobs that one claim asks for at most: beyond that a batch gets slower, not cheaper. */
+const mostClaimed = 200
+
+/**
+ * Claims for as long as it is not interrupted. An interruption never falls between a claim and the start of its jobs.
+ *
+ * - It claims again at once while the store says that there is more; else it waits for a signal, and no longer than `poll`
+ *   (less up to a fifth, so that workers which started together do not poll together, scenario N2).
+ * - With all slots taken it does not claim at all.
+ * - A claim that fails is tried again after 100 ms, doubled up to `poll`, or 5 seconds where that is more, and spread.
+ */
+export const run = (options: Options, progress: Progress): Effect.Effect<never> => {
+  const { poll, queue, signal, slots } = options
+  const metrics = Metric.tagged(Metrics.claimDuration, "queue", queue)
+  const faults = FaultLog.make(`claim of queue ${queue}`)
+  const idle = Effect.flatMap(Random.nextRange(0.8, 1), (share) =>
+    Effect.raceFirst(signal.wait, Timer.sleep(Duration.times(poll, share))))
+
+  const round = Effect.gen(function*() {
+    yield* awaitRoom(slots, progress)
+    yield* signal.clear
+    const claimed = yield* Effect.uninterruptible(claimAndStart(options, metrics))
+    progress.lastGood = yield* Clock.currentTimeMillis
+    progress.fault = undefined
+    yield* faults.recovered
+    if (!claimed.more) yield* idle
+  })
+
+  let failures = 0
+  const backOff = Effect.flatMap(Random.nextRange(0.5, 1), (share) => {
+    const longest = Math.max(Duration.toMillis(poll), 5_000)
+    return Timer.sleep(Duration.millis(share * Math.min(longest, 100 * 2 ** Math.min(failures++, 20))))
+  })
+  return round.pipe(
+    Effect.matchEffect({
+      onSuccess: () => Effect.sync(() => void (failures = 0)),
+      onFailure: (error) =>
+        Effect.sync(() => void (progress.fault = error)).pipe(
+          Effect.zipRight(faults.report(error)),
+          Effect.zipRight(backOff)
+        )
+    }),
+    Effect.forever
+  )
+}
+
+/** Waits until a claim pays, and gives back what was claimed ahead and finds no slot. */
+const awaitRoom = (slots: Slots, progress: Progress): Effect.Effect<void> =>
+  Effect.suspend(() => {
+    if (slots.room > 0) return Effect.void
+    return Effect.timeoutOption(slots.roomy.await, "1 second").pipe(
+      Effect.zipRight(Clock.currentTimeMillis),
+      Effect.flatMap((now) => {
+        progress.lastGood = now
+        slots.withdrawStale(now)
+        return awaitRoom(slots, progress)
+      })
+    )
+  })
+
+const claimAndStart = (
+  { executor, kinds, lease, queue, slots, store, worker }: Options,
+  duration: Metric.Metric.Histogram<number>
+): Effect.Effect<Claimed, StoreError> =>
+  Effect.gen(function*() {
+    const openedAt = yield* Lease.now
+    const types = Array.from(kinds.values(), ({ runnable: { job } }) => ({ type: job.type, version: job.version }))
+    const request: ClaimRequest = { queue, types, worker, lease, limit: Math.min(slots.room, mostClaimed) }
+    const claimed = yield* store.claim(request)
+    const answeredAt = yield* Lease.now
+    const took = answeredAt.monotonic - openedAt.monotonic
+    yield* Metric.update(duration, took / 1_000)
+    yield* Effect.logDebug("Claim round").pipe(
+      Effect.annotateLogs({ queue, claimed: claimed.jobs.length, ended: claimed.ended.length, duration_ms: took })
+    )
+    yield* Vanished.report(claimed.ended)
+    const window = Lease.trustFrom(openedAt, lease)
+    if (Lease.trustLeft(window, answeredAt) <= 0) {
+      yield* Effect.logWarning("A claim was answered after its leases had run out; its jobs are left to the next claim").pipe(
+        Effect.annotateLogs({ queue, claimed: claimed.jobs.length, duration_ms: took })
+      )
+      return claimed
+    }
+    for (const job of claimed.jobs) {
+      const metrics = kinds.get(job.type)?.metrics
+      if (metrics !== undefined) {
+        yield* Metric.update(metrics.claimed, 1)
+        yield* Metric.update(metrics.waited, Duration.toSeconds(job.waited))
+      }
+      yield* executor.start(job, window)
+    }
+    return claimed
+  })

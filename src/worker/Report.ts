@@ -1,0 +1,88 @@
+/**
+ * What a worker tells about attempts: logs, metrics, spans. Never a payload, an output or a key (law 8).
+ */
+import { Duration, Effect, Metric, Option } from "effect"
+import type { ClaimedJob, Settlement } from "../JobStore.js"
+import type * as Metrics from "../Metrics.js"
+import type { Outcome } from "../Outcome.js"
+import type { SettlementLost } from "../Settler.js"
+import * as TraceContext from "../TraceContext.js"
+
+interface Attempted {
+  readonly job: ClaimedJob
+  readonly kind: { readonly metrics: Metrics.JobMetrics }
+}
+
+/** The verb of each outcome, as it stands in the ledger of refusals. */
+export const verbs: { readonly [Tag in Outcome["_tag"]]: string } = {
+  Completed: "complete",
+  Retry: "fail",
+  Dead: "fail",
+  Snooze: "snooze",
+  Canceled: "cancel",
+  Released: "release"
+}
+
+/** The annotations of everything that is logged during an attempt, the handler's own lines too. */
+export const annotations = (job: ClaimedJob) => ({
+  job_id: job.lease.jobId,
+  job_type: job.type,
+  queue: job.queue,
+  attempt: job.lease.attempt,
+  max_attempts: Option.getOrElse(job.maxAttempts, () => "unlimited" as const),
+  lease_token: job.lease.token,
+  worker_id: job.lease.worker
+})
+
+/** The span of one run, linked to the trace that the job was enqueued in. */
+export const spanOf = <A, E, R>(job: ClaimedJob, handler: Effect.Effect<A, E, R>) => {
+  const origin = Option.flatMap(job.traceContext, TraceContext.parse)
+  return Effect.withSpan(handler, "leasehold.run", {
+    root: true,
+    kind: "consumer",
+    captureStackTrace: false,
+    attributes: annotations(job),
+    links: Option.match(origin, {
+      onNone: () => [],
+      onSome: (span) => [{ _tag: "SpanLink" as const, span, attributes: {} }]
+    })
+  })
+}
+
+const messages: { readonly [E in Metrics.Ending]: string } = {
+  completed: "Job completed",
+  retry: "Job failed and is tried again",
+  dead: "Job is dead",
+  snoozed: "Job snoozed",
+  canceled: "Job canceled",
+  released: "Job given back",
+  lost: "Lease lost, nothing was written",
+  unfinished: "The worker stops and leaves the job to the end of its lease"
+}
+
+/** An attempt whose end is durable, or was left open on purpose. `ran` is the handler's time in milliseconds. */
+export const ended = (
+  { job, kind }: Attempted,
+  ending: Metrics.Ending,
+  ran: number,
+  settlement?: Settlement
+): Effect.Effect<void> => {
+  const warns = ending === "retry" || ending === "dead" || ending === "unfinished"
+  const counted = Metric.update(kind.metrics.finished[ending], 1)
+  const log = (warns ? Effect.logWarning : Effect.logInfo)(messages[ending])
+  const details: Record<string, unknown> = { duration_ms: ran }
+  if (settlement !== undefined && "code" in settlement) details.error_code = settlement.code
+  if (settlement !== undefined && "delay" in settlement) details.delay_ms = Math.round(Duration.toMillis(settlement.delay))
+  return counted.pipe(
+    Effect.zipRight(Effect.annotateLogs(log, details)),
+    Effect.zipRight(details.error_code === "defect" ? Metric.update(kind.metrics.defects, 1) : Effect.void)
+  )
+}
+
+/** An attempt whose outcome was not written, or not by this settlement. */
+export const unwritten = ({ kind }: Attempted, error: SettlementLost): Effect.Effect<void> =>
+  Metric.update(kind.metrics.finished.lost, 1).pipe(
+    Effect.zipRight(error._tag === "LeaseLost" ? Metric.update(kind.metrics.leasesLost, 1) : Effect.void),
+    Effect.zipRight(error._tag === "OutcomeUnknown" ? Effect.logError(error.message) : Effect.logWarning(error.message)),
+    Effect.annotateLogs(error._tag === "LeaseLost" ? { error_code: error.reason } : { error_code: error._tag })
+  )

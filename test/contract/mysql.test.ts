@@ -1,0 +1,4 @@
+import { store } from "../support/Mysql.js"
+import { contract } from "./JobStoreContract.js"
+
+contract("on MySQL", store)
