@@ -28,6 +28,8 @@ export interface RetryPolicy {
    * The delay after the attempt that failed (1 is the first), without jitter. Not clamped: use {@link delayAfter}.
    */
   readonly delay: (attempt: number) => Duration.DurationInput
+  /** No delay is longer, jitter included; only a failure that asks for more gets it. */
+  readonly max: Duration.Duration
   /** Taken where `delay` throws or answers something that is no delay. */
   readonly fallback: Duration.Duration
   readonly invalid: Option.Option<InvalidSetting>
@@ -44,6 +46,7 @@ const make = (
   options: Budget,
   settings: ReadonlyArray<readonly [option: string, value: Duration.DurationInput | undefined]>,
   fallback: Duration.DurationInput | undefined,
+  max: Duration.Duration,
   delay: (attempt: number) => Duration.DurationInput,
   invalid: ReadonlyArray<InvalidSetting> = []
 ): RetryPolicy => {
@@ -65,13 +68,15 @@ const make = (
     maxAttempts,
     jitter,
     delay,
+    max,
     fallback: Option.getOrElse(finite(fallback), () => Duration.hours(1)),
     invalid: Option.fromNullable(found[0])
   }
 }
 
 /**
- * Waits `base`, `base * factor`, `base * factor^2`, … up to `max`.
+ * Waits `base`, `base * factor`, `base * factor^2`, … up to `max`, which jitter does not exceed: delays that have
+ * reached it are spread below it.
  *
  * Defaults: 10 attempts, base 5 seconds, factor 2, max 1 hour, jitter 0.5.
  */
@@ -89,6 +94,7 @@ export const exponential = (
     options,
     [["base", options.base], ["max", options.max]],
     max,
+    max,
     // `factor ** n` may be Infinity, and `0 * Infinity` is NaN: Math.min and the clamp keep both within `max`.
     (attempt) => (base === 0 ? 0 : Math.min(base * factor ** (attempt - 1), Duration.toMillis(max))),
     factor >= 1 && Number.isFinite(factor)
@@ -99,7 +105,7 @@ export const exponential = (
 
 /** Waits `delay` each time. Defaults: 10 attempts, jitter 0.5. */
 export const fixed = (options: Budget & { readonly delay: Duration.DurationInput }): RetryPolicy =>
-  make(options, [["delay", options.delay]], options.delay, () => options.delay)
+  make(options, [["delay", options.delay]], options.delay, longestDelay, () => options.delay)
 
 /** Waits `base`, `2 * base`, `3 * base`, … up to `max`. Defaults: 10 attempts, max 1 hour, jitter 0.5. */
 export const linear = (
@@ -107,7 +113,7 @@ export const linear = (
 ): RetryPolicy => {
   const max = Option.getOrElse(finite(options.max ?? "1 hour"), () => Duration.hours(1))
   const base = Duration.toMillis(Option.getOrElse(finite(options.base), () => max))
-  return make(options, [["base", options.base], ["max", options.max]], max, (attempt) =>
+  return make(options, [["base", options.base], ["max", options.max]], max, max, (attempt) =>
     Math.min(base * attempt, Duration.toMillis(max)))
 }
 
@@ -122,14 +128,15 @@ export const custom = (
     readonly delay: (attempt: number) => Duration.DurationInput
     readonly fallback?: Duration.DurationInput
   }
-): RetryPolicy => make(options, [["fallback", options.fallback]], options.fallback, options.delay)
+): RetryPolicy => make(options, [["fallback", options.fallback]], options.fallback, longestDelay, options.delay)
 
 /**
- * The delay before the next attempt, clamped to `[0, 365 days]` and spread by the policy's jitter.
+ * The delay before the next attempt, clamped to `[0, 365 days]` and spread evenly by the policy's jitter.
  *
  * @param attempt the number of the attempt that failed, 1 for the first
  * @param random a number in `[0, 1)`
- * @param retryAfter the least delay that the failure asked for: it is never undercut, and spread only upwards
+ * @param retryAfter the least delay that the failure asked for: it is never undercut, and spread only upwards, at least as
+ * widely as the policy's own delay, since all that failed together may have been told the same
  */
 export const delayAfter = (
   policy: RetryPolicy,
@@ -138,12 +145,12 @@ export const delayAfter = (
   retryAfter: Option.Option<Duration.DurationInput> = Option.none()
 ): Duration.Duration => {
   const jitter = policy.jitter >= 0 && policy.jitter <= 1 ? policy.jitter : 0
-  const planned = Duration.toMillis(plannedDelay(policy, attempt)) * (1 + jitter * (2 * random - 1))
-  const asked = Option.match(Option.flatMap(retryAfter, finite), {
-    onNone: () => 0,
-    onSome: (least) => Duration.toMillis(least) * (1 + jitter * random)
-  })
-  return Duration.min(Duration.millis(Math.max(planned, asked)), longestDelay)
+  const planned = Duration.toMillis(plannedDelay(policy, attempt))
+  const earliest = planned * (1 - jitter)
+  const latest = Math.min(planned * (1 + jitter), Duration.toMillis(policy.max))
+  const asked = Option.match(Option.flatMap(retryAfter, finite), { onNone: () => 0, onSome: Duration.toMillis })
+  const spread = Math.max(latest - earliest, asked * jitter)
+  return Duration.min(Duration.millis(Math.max(earliest, asked) + spread * random), longestDelay)
 }
 
 const plannedDelay = (policy: RetryPolicy, attempt: number): Duration.Duration => {
@@ -159,8 +166,10 @@ const plannedDelay = (policy: RetryPolicy, attempt: number): Duration.Duration =
  * `Infinity`, and values that only a caller without types can give.
  */
 export const finite = (input: unknown): Option.Option<Duration.Duration> => {
-  // `Duration.decode` turns -5 and NaN into zero, which would be a hot loop: look at plain numbers first.
-  if (typeof input === "number" && !(input >= 0 && Number.isFinite(input))) return Option.none()
+  // `Duration.decode` turns what is negative and NaN into zero, which would be a hot loop: look at plain values first.
+  const parts: ReadonlyArray<unknown> = Array.isArray(input) ? input : [input]
+  if (parts.some((part) => typeof part === "number" && !(part >= 0 && Number.isFinite(part)))) return Option.none()
+  if (typeof input === "bigint" && input < 0n) return Option.none()
   if (typeof input === "string" && input.trim().startsWith("-")) return Option.none()
   return Option.filter(Duration.decodeUnknown(input), Duration.isFinite).pipe(
     Option.map((duration) => Duration.min(duration, longestDelay))
