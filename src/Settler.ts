@@ -132,15 +132,16 @@ class Sender {
   }
 
   private answer(item: Item, verdict: SettleVerdict): Effect.Effect<unknown> {
+    const { jobId, token } = item.held.lease
     switch (verdict._tag) {
       case "Recorded":
         return Deferred.succeed(item.done, verdict.state)
       case "Lost":
         return this.lost(item, verdict.reason)
       case "AlreadySettled":
-        return Deferred.fail(item.done, new AlreadySettled(item.held.lease))
+        return Deferred.fail(item.done, new AlreadySettled({ jobId, token }))
       case "Unknown":
-        return Deferred.fail(item.done, new OutcomeUnknown({ verb: item.verb, jobId: item.held.lease.jobId }))
+        return Deferred.fail(item.done, new OutcomeUnknown({ verb: item.verb, jobId }))
       case "Busy":
         item.tries++
         return FiberSet.run(this.fibers, Effect.zipRight(backOff(item), this.send([item])))

@@ -12,7 +12,6 @@ import type { Held, LeaseKeeper } from "../LeaseKeeper.js"
 import type * as Metrics from "../Metrics.js"
 import { Canceled, type Outcome, Released } from "../Outcome.js"
 import { type SettlementLost, type Settler, toSettlement } from "../Settler.js"
-import * as TraceContext from "../TraceContext.js"
 import * as Report from "./Report.js"
 import type { Admission, Slots } from "./Slots.js"
 import { Supervision } from "./Supervision.js"
@@ -29,7 +28,7 @@ export interface Options {
   readonly settler: Settler
   readonly kinds: ReadonlyMap<string, Kind>
   readonly slots: Slots
-  readonly fibers: FiberSet.FiberSet<void>
+  readonly fibers: FiberSet.FiberSet<void, never>
   readonly interruptGrace: Duration.Duration
   readonly unfinished: "release" | "expire"
   readonly redactor: (text: string) => string

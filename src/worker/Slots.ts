@@ -28,6 +28,7 @@ export class Slots {
   private readonly line = new Map<Ticket, Deferred.Deferred<Admission>>()
   private running = 0
   private settling = 0
+  private closed = false
   /** Moving average of run times in milliseconds; undefined while nothing is known. */
   private runTime: number | undefined
   private readonly inUse: Metric.Metric.Gauge<number>
@@ -46,14 +47,15 @@ export class Slots {
 
   /** How many jobs to claim now; zero where that would be less than it pays to ask for. */
   get room(): number {
+    if (this.closed) return 0
     const room = this.free + this.ahead - this.line.size
     // Claims of a few jobs each would cost more than they bring; a free slot is worth any claim.
     return this.free > this.line.size || room >= Math.max(1, this.ahead / 2) ? room : 0
   }
 
-  /** Whether every slot is taken, so that no claim is due. */
-  get full(): boolean {
-    return this.free === 0
+  /** Handlers that run. */
+  get busy(): number {
+    return this.running
   }
 
   private get free(): number {
@@ -71,8 +73,15 @@ export class Slots {
     const admitted = Deferred.unsafeMake<Admission>(FiberId.none)
     const ticket = { since: now, wait: Deferred.await(admitted) }
     this.line.set(ticket, admitted)
-    this.admit()
+    if (this.closed) this.withdraw(ticket, "shutdown")
+    else this.admit()
     return ticket
+  }
+
+  /** The worker stops: whoever waits is given back, also who comes later. Handlers go on. */
+  close(): void {
+    this.closed = true
+    for (const ticket of this.line.keys()) this.withdraw(ticket, "shutdown")
   }
 
   /** Takes a job out of the line; without effect once it has its slot. */

@@ -1,0 +1,269 @@
+/**
+ * What `Queue` does: checks, encodes, calls the store, and wakes the workers of this process.
+ */
+import { Clock, Duration, Effect, Metric, Option, Schema, type Scope } from "effect"
+import type * as Job from "../Job.js"
+import { JobId, type JobRecord } from "../JobRecord.js"
+import { type CancelAnswer, type Cursor, type Enqueued, type JobFilter, JobStore, type NewJob, type QueueCount } from "../JobStore.js"
+import type { HeldLease } from "../Lease.js"
+import * as Metrics from "../Metrics.js"
+import {
+  type IdempotencyConflict,
+  type InTransaction,
+  type InvalidName,
+  type InvalidOption,
+  JobCanceled,
+  JobDead,
+  type JobNotEnded,
+  JobNotFound,
+  type KeyInvalid,
+  type NotInTransaction,
+  PayloadInvalid,
+  ResultTimeout,
+  type StoreError,
+  StoreUnavailable,
+  type TransactionAborted
+} from "../QueueError.js"
+import * as Setting from "../Setting.js"
+import * as Settler from "../Settler.js"
+import * as Timer from "../Timer.js"
+import { Wakeup } from "../Wakeup.js"
+import * as WorkerId from "../WorkerId.js"
+import * as ByHand from "./ByHand.js"
+import * as Request from "./Request.js"
+import * as Story from "./Story.js"
+
+/** What an enqueue can be answered with instead. */
+export type EnqueueError = Request.RequestError | NotInTransaction | IdempotencyConflict | TransactionAborted | StoreError
+
+/** What a verb on one job can be answered with instead. */
+export type FindError = JobNotFound | TransactionAborted | StoreError
+
+/** What a wait for a result can end with instead. */
+export type ResultError =
+  | JobNotFound
+  | JobDead
+  | JobCanceled
+  | ResultTimeout
+  | PayloadInvalid
+  | InTransaction
+  | InvalidOption
+  | StoreError
+
+/** What a claim by hand can be answered with instead. */
+export type ClaimError = InvalidOption | InvalidName | InTransaction | StoreError
+
+export interface ListOptions extends JobFilter {
+  /** The id of the last job of the page before. */
+  readonly after?: Cursor
+  /** Jobs in a page: 1 to 1,000, default 100. */
+  readonly limit?: number
+}
+
+/** One job of an `enqueueMany`, whatever its type: made by `Queue.request`. */
+export type Requested = Effect.Effect<NewJob, Request.RequestError>
+
+/** Each member is documented at the function of `Queue` that has its name. */
+export interface Client {
+  readonly enqueue: <Type extends string, P, S, E>(
+    job: Job.Job<Type, P, S, E>,
+    payload: P,
+    options?: Request.EnqueueOptions
+  ) => Effect.Effect<Enqueued, EnqueueError>
+  readonly enqueueMany: (
+    requests: ReadonlyArray<Requested>,
+    options?: { readonly requireTransaction?: boolean | undefined }
+  ) => Effect.Effect<ReadonlyArray<Enqueued>, EnqueueError>
+  readonly get: (id: string) => Effect.Effect<JobRecord, FindError>
+  readonly find: (
+    idempotency: { readonly scope?: string; readonly key: string }
+  ) => Effect.Effect<Option.Option<JobRecord>, KeyInvalid | TransactionAborted | StoreError>
+  readonly list: (options?: ListOptions) => Effect.Effect<ReadonlyArray<JobRecord>, InvalidOption | StoreError>
+  readonly counts: Effect.Effect<ReadonlyArray<QueueCount>, StoreError>
+  readonly result: <Type extends string, P, S, E>(
+    job: Job.Job<Type, P, S, E>,
+    id: string,
+    options?: { readonly timeout?: Duration.DurationInput }
+  ) => Effect.Effect<S, ResultError>
+  readonly why: (id: string) => Effect.Effect<Story.Story, FindError>
+  readonly cancel: (id: string) => Effect.Effect<CancelAnswer, FindError>
+  readonly retry: (id: string) => Effect.Effect<void, FindError | JobNotEnded>
+  readonly retryAll: (filter?: JobFilter) => Effect.Effect<number, StoreError>
+  readonly pause: (queue: string) => Effect.Effect<void, InvalidName | StoreError>
+  readonly resume: (queue: string) => Effect.Effect<void, InvalidName | StoreError>
+  readonly paused: Effect.Effect<ReadonlyArray<string>, StoreError>
+  readonly claimOption: <Type extends string, P, S, E>(
+    job: Job.Job<Type, P, S, E>,
+    options?: ByHand.ClaimOptions
+  ) => Effect.Effect<Option.Option<HeldLease<P, S>>, ClaimError, Scope.Scope>
+}
+
+/** Jobs that one batch of a walk looks at. */
+const batchSize = 500
+
+export const make: Effect.Effect<Client, never, JobStore | Wakeup | Scope.Scope> = Effect.gen(function*() {
+  const store = yield* JobStore
+  const wakeup = yield* Wakeup
+  const hands: ByHand.Services = { store, settler: yield* Settler.make(store), worker: WorkerId.make() }
+  const told = announcer(store, wakeup)
+
+  const insert = (jobs: ReadonlyArray<NewJob>, requireTransaction: boolean | undefined) =>
+    (requireTransaction === true ? store.requireTransaction("enqueue") : Effect.void).pipe(
+      Effect.zipRight(store.enqueue(jobs)),
+      Effect.tap((enqueued) => told(jobs, enqueued))
+    )
+
+  const get = (id: string): Effect.Effect<JobRecord, FindError> =>
+    Effect.flatMap(checkId(id), (jobId) =>
+      Effect.flatMap(store.get(jobId), Option.match({
+        onNone: () => Effect.fail(new JobNotFound({ jobId })),
+        onSome: Effect.succeed
+      })))
+
+  const setPaused = (queue: string, paused: boolean) =>
+    Effect.flatMap(Setting.name("queue", queue), (name) => store.setPaused(name, paused))
+
+  return {
+    enqueue: (job, payload, options) =>
+      Request.make(job, payload, options).pipe(
+        Effect.flatMap((request) => insert([request], options?.requireTransaction)),
+        // All or nothing: one answer for one job.
+        Effect.map((enqueued) => enqueued[0] as Enqueued),
+        spanned("enqueue", { job_type: job.type, queue: job.queue })
+      ),
+    enqueueMany: (requests, options) =>
+      Effect.all(requests).pipe(
+        Effect.flatMap((jobs) => jobs.length === 0 ? Effect.succeed([]) : insert(jobs, options?.requireTransaction)),
+        spanned("enqueue", { jobs: requests.length })
+      ),
+    get,
+    find: (idempotency) =>
+      Effect.flatMap(Request.checkIdentity(idempotency), Option.match({
+        onNone: () => Effect.succeedNone,
+        onSome: ({ key, scope }) => store.find(scope, key)
+      })),
+    list: ({ after = "", limit, ...filter } = {}) =>
+      Effect.flatMap(Setting.wholeNumber("limit", limit, 100, 1, 1_000), (most) => store.list(filter, after, most)),
+    counts: store.counts,
+    result: (job, id, options) =>
+      Effect.zipRight(store.refuseTransaction("result"), awaitResult(store, job, id, options?.timeout)),
+    why: (id) =>
+      Effect.flatMap(get(id), (job) => Effect.map(store.refusals(job.id), (refusals) => Story.tell(job, refusals))),
+    cancel: (id) =>
+      Effect.flatMap(checkId(id), (jobId) => store.cancel(jobId)).pipe(
+        Effect.tap(({ _tag }) => Metric.update(Metric.tagged(Metrics.cancels, "outcome", _tag), 1)),
+        spanned("cancel", {})
+      ),
+    retry: (id) => Effect.flatMap(checkId(id), (jobId) => store.retry(jobId)),
+    retryAll: (filter = {}) =>
+      Effect.gen(function*() {
+        let retried = 0
+        let after: Option.Option<Cursor> = Option.some("")
+        while (Option.isSome(after)) {
+          const batch: { readonly next: Option.Option<Cursor>; readonly retried: number } =
+            yield* store.retryAll(filter, after.value, batchSize)
+          retried += batch.retried
+          after = batch.next
+        }
+        return retried
+      }),
+    pause: (queue) => setPaused(queue, true),
+    resume: (queue) => Effect.zipRight(setPaused(queue, false), wakeup.notify(queue)),
+    paused: store.paused,
+    claimOption: (job, options = {}) => Effect.zipRight(checkJob(job), ByHand.claim(hands, job, options))
+  }
+})
+
+const spanned = (verb: string, attributes: Record<string, unknown>) =>
+  Effect.withSpan(`leasehold.${verb}`, { attributes, kind: "producer", captureStackTrace: false })
+
+const checkJob = (job: Job.Definition): Effect.Effect<void, InvalidName | InvalidOption> =>
+  Option.match(job.invalid, { onNone: () => Effect.void, onSome: (error) => Effect.fail(error) })
+
+const isJobId = Schema.is(JobId)
+
+/** Text that is no id names no job, and is never sent: a database may coerce it to the id of another job (scenario J10). */
+const checkId = (id: unknown): Effect.Effect<JobId, JobNotFound> =>
+  isJobId(id) ? Effect.succeed(id) : Effect.fail(new JobNotFound({ jobId: typeof id === "string" ? id : typeof id }))
+
+/** After an enqueue: counts what was created and wakes the workers of queues that have got a job to run now. */
+const announcer = (store: JobStore["Type"], wakeup: Wakeup["Type"]) => {
+  const counters = new Map<string, Metric.Metric.Counter<number>>()
+  const counterOf = ({ queue, type }: NewJob) => {
+    const key = `${queue} ${type}`
+    const known = counters.get(key) ?? Metric.tagged(Metric.tagged(Metrics.enqueued, "queue", queue), "type", type)
+    counters.set(key, known)
+    return known
+  }
+  return (jobs: ReadonlyArray<NewJob>, enqueued: ReadonlyArray<Enqueued>): Effect.Effect<void> =>
+    Effect.gen(function*() {
+      const queues = new Set<string>()
+      for (const [index, job] of jobs.entries()) {
+        if (enqueued[index]?.created !== true) continue
+        yield* Metric.update(counterOf(job), 1)
+        if (Option.isNone(job.due)) queues.add(job.queue)
+      }
+      if (queues.size === 0) return
+      // Within a transaction the jobs are not visible yet, and nobody will say when they are (ruling 14).
+      const wake = yield* Effect.match(store.refuseTransaction("notify"), {
+        onFailure: () => wakeup.notifyLater,
+        onSuccess: () => wakeup.notify
+      })
+      yield* Effect.forEach(queues, wake, { discard: true })
+    })
+}
+
+/** Looks again and again until the job has ended: after 20 ms, then ever less often, down to once a second. */
+const awaitResult = <Type extends string, P, S, E>(
+  store: JobStore["Type"],
+  job: Job.Job<Type, P, S, E>,
+  id: string,
+  timeout: Duration.DurationInput | undefined
+): Effect.Effect<S, ResultError> =>
+  Effect.gen(function*() {
+    const jobId = yield* checkId(id)
+    const time = yield* Setting.duration("timeout", timeout, "30 seconds", "0 millis", "365 days")
+    const deadline = (yield* Clock.currentTimeMillis) + Duration.toMillis(time)
+    for (let pause = 20;; pause = Math.min(pause * 1.5, 1_000)) {
+      const looked = yield* Effect.either(look(store, job, jobId))
+      if (looked._tag === "Right") return looked.right
+      const left = deadline - (yield* Clock.currentTimeMillis)
+      const passes = looked.left._tag === "ResultTimeout" || looked.left._tag === "StoreUnavailable"
+      if (!passes || left <= 0) return yield* Effect.fail(looked.left)
+      yield* Timer.sleep(Duration.millis(Math.min(pause, left)))
+    }
+  })
+
+/** The result of a job, if it has ended. */
+const look = <Type extends string, P, S, E>(
+  store: JobStore["Type"],
+  job: Job.Job<Type, P, S, E>,
+  jobId: JobId
+): Effect.Effect<S, ResultError> =>
+  Effect.gen(function*() {
+    const found = yield* store.get(jobId)
+    if (Option.isNone(found)) return yield* new JobNotFound({ jobId })
+    const record = found.value
+    if (record.type !== job.type) {
+      return yield* new PayloadInvalid({ jobType: job.type, part: "output", reason: `job ${jobId} is a ${record.type}` })
+    }
+    const unsaid = () => ""
+    switch (record.state) {
+      case "succeeded":
+        return yield* job.success.decode(Option.getOrNull(record.output))
+      case "dead":
+        return yield* new JobDead({
+          jobId,
+          code: Option.getOrElse(record.errorCode, unsaid),
+          reason: Option.getOrElse(record.errorMessage, unsaid)
+        })
+      case "canceled":
+        return yield* new JobCanceled({ jobId })
+      default:
+        return yield* new ResultTimeout({ jobId, state: record.state })
+    }
+  }).pipe(
+    // No transaction is open here: this one was the read's own.
+    Effect.catchTag("TransactionAborted", ({ reason }) =>
+      Effect.fail(new StoreUnavailable({ verb: "result", reason, code: "transaction_aborted" })))
+  )

@@ -1,0 +1,128 @@
+/**
+ * From a job, its payload and the options of an enqueue to what the store writes; everything is checked before any SQL.
+ */
+import { Clock, DateTime, Duration, Effect, Option } from "effect"
+import * as Job from "../Job.js"
+import type { NewJob } from "../JobStore.js"
+import * as Payload from "../Payload.js"
+import {
+  type InvalidName,
+  InvalidOption,
+  KeyInvalid,
+  type PayloadInvalid,
+  type PayloadTooLarge,
+  TimeInvalid
+} from "../QueueError.js"
+import * as TraceContext from "../TraceContext.js"
+
+/** When a job is to run: after a delay, or at a time, but not both. Left out: now. A time in the past is now. */
+export type When =
+  | { readonly delay?: Duration.DurationInput; readonly runAt?: never }
+  | { readonly runAt?: DateTime.DateTime; readonly delay?: never }
+
+/** What concerns every job of an enqueue. */
+export type CommonOptions = When & {
+  /** Fails with `NotInTransaction` where none of the queue's SQL client is open. */
+  readonly requireTransaction?: boolean
+  /** 0 (first) to 9; default the job's. */
+  readonly priority?: number
+}
+
+export type EnqueueOptions = CommonOptions & {
+  /**
+   * Makes the enqueue a replay of an earlier one with the same scope and key. Wins over the job's `idempotencyKey`. `key` has
+   * 1 to 255 bytes of UTF-8, `scope` up to 255, default none.
+   */
+  readonly idempotency?: { readonly scope?: string; readonly key: string }
+}
+
+/** What is refused before anything is sent. */
+export type RequestError = InvalidName | InvalidOption | PayloadInvalid | PayloadTooLarge | KeyInvalid | TimeInvalid
+
+/** One job to enqueue: the encoded form of a payload, with all options decided. */
+export const make = <Type extends string, P, S, E>(
+  job: Job.Job<Type, P, S, E>,
+  payload: P,
+  options: EnqueueOptions = {}
+): Effect.Effect<NewJob, RequestError> =>
+  Effect.gen(function*() {
+    if (Option.isSome(job.invalid)) return yield* job.invalid.value
+    const priority = options.priority ?? job.priority
+    if (!Job.isPriority(priority)) {
+      return yield* new InvalidOption({ option: "priority", value: priority, accepted: "a whole number from 0 (first) to 9" })
+    }
+    const text = yield* job.payload.encode(payload)
+    yield* Payload.checkSize(text, job.type, "payload", yield* Payload.Limit)
+    const identity = yield* checkIdentity(options.idempotency, Option.map(job.idempotencyKey, (keyOf) => keyOf(payload)))
+    const { maxAttempts } = job.retry
+    return {
+      queue: job.queue,
+      type: job.type,
+      priority,
+      payload: text,
+      payloadVersion: job.version,
+      maxAttempts: maxAttempts === "unlimited" ? Option.none() : Option.some(maxAttempts),
+      due: yield* dueOf(options),
+      idempotency: Option.map(identity, ({ key, scope }) => ({
+        scope,
+        key,
+        fingerprint: Payload.fingerprint(job.type, job.queue, text)
+      })),
+      traceContext: yield* TraceContext.current
+    }
+  })
+
+const longestText = 255
+const loneSurrogate = /[\uD800-\uDBFF](?![\uDC00-\uDFFF])|(?<![\uD800-\uDBFF])[\uDC00-\uDFFF]/
+
+/** The scope and key of `idempotency`, or none where neither the enqueue nor the job names a key. */
+export const checkIdentity = (
+  given: EnqueueOptions["idempotency"],
+  keyOfJob: Option.Option<string> = Option.none()
+): Effect.Effect<Option.Option<{ readonly scope: string; readonly key: string }>, KeyInvalid> => {
+  const scope = given?.scope ?? ""
+  const key = given === undefined ? Option.getOrUndefined(keyOfJob) : given.key
+  if (given === undefined && key === undefined) return Effect.succeedNone
+  if (!fits(scope, 0)) return Effect.fail(new KeyInvalid({ part: "scope", size: sizeOf(scope) }))
+  if (!fits(key, 1)) return Effect.fail(new KeyInvalid({ part: "key", size: sizeOf(key) }))
+  return Effect.succeedSome({ scope, key })
+}
+
+const sizeOf = (text: unknown): number => typeof text === "string" ? Buffer.byteLength(text) : 0
+
+const fits = (text: unknown, least: number): text is string =>
+  typeof text === "string" && sizeOf(text) >= least && sizeOf(text) <= longestText && !loneSurrogate.test(text)
+
+/** 9999-12-31T23:59:59Z, the last second that a column can hold. */
+const lastTime = 253_402_300_799_000
+
+const dueOf = ({ delay, runAt }: { readonly delay?: unknown; readonly runAt?: unknown }): Effect.Effect<
+  NewJob["due"],
+  TimeInvalid | InvalidOption
+> => {
+  if (delay !== undefined && runAt !== undefined) {
+    return Effect.fail(new InvalidOption({ option: "runAt", value: "beside delay", accepted: "either delay or runAt" }))
+  }
+  if (delay !== undefined) return dueAfter(delay)
+  if (runAt === undefined) return Effect.succeedNone
+  const at = DateTime.isDateTime(runAt) ? runAt.epochMillis : Number.NaN
+  if (!(at <= lastTime)) return Effect.fail(new TimeInvalid({ option: "runAt" }))
+  return Effect.succeed(at <= 0 ? Option.none() : Option.some({ at: DateTime.unsafeMake(at) }))
+}
+
+const dueAfter = (delay: unknown): Effect.Effect<NewJob["due"], TimeInvalid> =>
+  Effect.flatMap(Clock.currentTimeMillis, (now) => {
+    const invalid = Effect.fail(new TimeInvalid({ option: "delay" }))
+    // `Duration.decode` makes zero of negative numbers and NaN, which would run at once what was meant to wait.
+    if (typeof delay === "number" && !(delay >= 0)) return invalid
+    if (typeof delay === "string" && delay.trim().startsWith("-")) return invalid
+    return Option.match(Duration.decodeUnknown(delay), {
+      onNone: () => invalid,
+      onSome: (after) => {
+        // The delay counts from the database's clock, which may be a day ahead of this one at most.
+        const fits = Duration.isFinite(after) && now + Duration.toMillis(after) <= lastTime - 86_400_000
+        if (!fits) return invalid
+        return Effect.succeed(Duration.toMillis(after) === 0 ? Option.none() : Option.some({ after }))
+      }
+    })
+  })
