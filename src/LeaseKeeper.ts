@@ -5,7 +5,7 @@
  * windows and asks nobody: however a renewal fails or hangs, a holder hears of the end of its lease before that end comes in
  * the database (law 1, scenarios C7, C8, C9).
  */
-import { Cause, Deferred, Duration, Effect, Fiber, Metric, Random, Scope } from "effect"
+import { Cause, Deferred, Duration, Effect, Fiber, Metric, type Scope } from "effect"
 import * as FaultLog from "./FaultLog.js"
 import { LeaseLost } from "./JobFailure.js"
 import type { JobStore, Renewal } from "./JobStore.js"
@@ -89,8 +89,8 @@ export const make = (
   })
 
 const renewals = (care: Care, scope: Scope.Scope): Effect.Effect<never> => {
-  const third = Duration.times(care.lease, 1 / 3)
-  const soon = Random.nextRange(0.5, 1).pipe(Effect.map((share) => Duration.times(care.lease, share / 15)))
+  const third = Duration.millis(Math.floor(Duration.toMillis(care.lease) / 3))
+  const soon = Timer.sleepSome(Duration.times(care.lease, 1 / 15), 0.5)
   // The round is a fiber of its own: a store call can not be interrupted, and this loop does not wait for one that hangs.
   const round = Effect.suspend(() => care.calls < mostCalls ? care.renewDue : Effect.succeed(false)).pipe(
     Effect.forkIn(scope),
@@ -99,7 +99,7 @@ const renewals = (care: Care, scope: Scope.Scope): Effect.Effect<never> => {
   )
   return Effect.flatMap(care.holdsSome.await, () => Timer.sleep(third)).pipe(
     Effect.zipRight(round),
-    Effect.flatMap((done) => done ? Effect.void : repeatUntilDone(Effect.zipRight(Effect.flatMap(soon, Effect.sleep), round))),
+    Effect.flatMap((done) => done ? Effect.void : repeatUntilDone(Effect.zipRight(soon, round))),
     Effect.forever
   )
 }
@@ -141,7 +141,7 @@ class Care {
       const left = Math.max(0, Lease.trustLeft(window, at))
       // A claim whose answer took long has a short window, which can end before the watch looks again.
       return at.monotonic + left < this.watchedUntil
-        ? Effect.as(Effect.forkIn(Effect.delay(this.expire, Duration.millis(left)), scope), entry)
+        ? Effect.as(Effect.forkIn(Effect.zipRight(Timer.sleep(Duration.millis(left)), this.expire), scope), entry)
         : Effect.succeed(entry)
     })
   }

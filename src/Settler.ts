@@ -4,7 +4,7 @@
  * Group commit: whatever waits goes together, and a lone settlement goes at once. A settlement is tried again through
  * everything that can pass, for as long as its lease is trusted, and is never sent after (ruling 17).
  */
-import { Deferred, Effect, Either, FiberId, FiberSet, Option, Queue as Mailbox, Random, type Scope } from "effect"
+import { Deferred, Duration, Effect, Either, FiberId, FiberSet, Option, Queue as Mailbox, type Scope } from "effect"
 import * as Attempt from "./Attempt.js"
 import * as FaultLog from "./FaultLog.js"
 import { LeaseLost } from "./JobFailure.js"
@@ -15,6 +15,7 @@ import type { Held, LossReason } from "./LeaseKeeper.js"
 import type { Outcome } from "./Outcome.js"
 import { AlreadySettled, OutcomeUnknown, type StoreError } from "./QueueError.js"
 import * as RetryPolicy from "./RetryPolicy.js"
+import * as Timer from "./Timer.js"
 
 /** Why a settlement is not known to be written: all that is left is to let go of the lease. */
 export type SettlementLost = LeaseLost | AlreadySettled | OutcomeUnknown
@@ -205,7 +206,7 @@ class Sender {
 
 /** 20 ms, doubled with each try up to half a second, and spread. */
 const backOff = (item: Item): Effect.Effect<void> =>
-  Effect.flatMap(Random.nextRange(0.5, 1), (share) => Effect.sleep(share * Math.min(500, 20 * 2 ** (item.tries - 1))))
+  Timer.sleepSome(Duration.millis(Math.min(500, 20 * 2 ** (item.tries - 1))), 0.5)
 
 const lengthOf = ({ settlement }: Item): number =>
   settlement._tag === "Complete" ? (settlement.output?.length ?? 0) : "message" in settlement ? settlement.message.length : 0

@@ -1,7 +1,7 @@
 /**
  * Walks over all jobs of the store, batch by batch, again and again.
  */
-import { Clock, Duration, Effect, Option, Random } from "effect"
+import { Clock, Duration, Effect, Option } from "effect"
 import * as FaultLog from "../FaultLog.js"
 import type { Cursor, Walked } from "../JobStore.js"
 import type { StoreError } from "../QueueError.js"
@@ -23,7 +23,7 @@ export const forever = (
   batch: (after: Cursor) => Effect.Effect<Walked, StoreError>
 ): Effect.Effect<never> => {
   const faults = FaultLog.make(name)
-  const rest = Effect.flatMap(Random.nextRange(0.5, 1.5), (share) => Timer.sleep(Duration.times(interval, share)))
+  const rest = Timer.sleepSome(Duration.times(interval, 1.5), 1 / 3)
   const step = (after: Cursor) =>
     Effect.gen(function*() {
       const started = yield* Clock.currentTimeMillis

@@ -1,7 +1,7 @@
 /**
  * Claims the jobs of one queue for one worker, in batches that fit the room there is.
  */
-import { Clock, Duration, Effect, Metric, Random } from "effect"
+import { Clock, Duration, Effect, Metric } from "effect"
 import * as FaultLog from "../FaultLog.js"
 import type { Claimed, ClaimRequest, JobStore } from "../JobStore.js"
 import * as Lease from "../Lease.js"
@@ -52,8 +52,7 @@ export const run = (options: Options, progress: Progress): Effect.Effect<never> 
   const { poll, queue, signal, slots } = options
   const metrics = Metric.tagged(Metrics.claimDuration, "queue", queue)
   const faults = FaultLog.make(`claim of queue ${queue}`)
-  const idle = Effect.flatMap(Random.nextRange(0.8, 1), (share) =>
-    Effect.raceFirst(signal.wait, Timer.sleep(Duration.times(poll, share))))
+  const idle = Effect.raceFirst(signal.wait, Timer.sleepSome(poll, 0.8))
 
   const round = Effect.gen(function*() {
     yield* awaitRoom(slots, progress)
@@ -66,9 +65,9 @@ export const run = (options: Options, progress: Progress): Effect.Effect<never> 
   })
 
   let failures = 0
-  const backOff = Effect.flatMap(Random.nextRange(0.5, 1), (share) => {
+  const backOff = Effect.suspend(() => {
     const longest = Math.max(Duration.toMillis(poll), 5_000)
-    return Timer.sleep(Duration.millis(share * Math.min(longest, 100 * 2 ** Math.min(failures++, 20))))
+    return Timer.sleepSome(Duration.millis(Math.min(longest, 100 * 2 ** Math.min(failures++, 20))), 0.5)
   })
   return round.pipe(
     Effect.matchEffect({
