@@ -1,0 +1,15 @@
+import { defineConfig } from "vitest/config"
+
+export default defineConfig({
+  test: {
+    include: ["test/**/*.test.ts"],
+    globalSetup: ["test/support/GlobalMysql.ts"],
+    reporters: ["default", "./test/support/ClosingLine.ts"],
+    typecheck: { enabled: true, include: ["test/types/**/*.test-d.ts"], tsconfig: "./tsconfig.json" },
+    testTimeout: 60_000,
+    hookTimeout: 120_000,
+    // All suites share one server on what may be two cores: more of them at once only wait for each other.
+    pool: "forks",
+    poolOptions: { forks: { maxForks: 2 } }
+  }
+})
