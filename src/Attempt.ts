@@ -41,19 +41,32 @@ export const messageLength = 1_000
 /** How much of a message the redactor sees: enough for 1,000 characters, and little enough for any regular expression. */
 const redactedLength = 10_000
 
-const secretKey = "[\\w-]*(?:password|passwd|pwd|secret|token|api[_-]?key|authorization|credential|private[_-]?key)[\\w-]*"
-const secrets: ReadonlyArray<readonly [RegExp, string]> = [
-  [/([a-z][a-z0-9+.-]{0,30}:\/\/)[^\s/@]{1,500}@/gi, "$1***@"],
-  [/\b(bearer|basic)\s+[a-z0-9._~+/=-]{4,}/gi, "$1 ***"],
-  [new RegExp(`(["']?${secretKey}["']?\\s*[:=]\\s*)("[^"]*"|'[^']*'|[^\\s,;&}]+)`, "gi"), "$1***"]
-]
+/** Credentials in a URL: everything up to the last @ before its path. */
+const inUrls = /([a-z][a-z0-9+.-]{0,30}:\/\/)[^\s/?#]{1,500}@/gi
+
+/** Tokens that name their own scheme. */
+const inHeaders = /\b(bearer|basic)\s+[a-z0-9._~+/=-]{4,}/gi
+
+/**
+ * A key with a telling word in it, what separates it from its value (quotes of nested JSON may be escaped), and the
+ * value: quoted, or up to the next separator, the name of an authorization scheme in front. A match starts only where a
+ * word does, and no text can be split between two parts in more than one way, so no text makes it slow.
+ */
+const inValues = new RegExp(
+  [
+    /(?<![\w-])(?=[\w-]*?(?:passw|pwd|passphrase|secret|token|credential|authorization|cookie|(?:api|private)[_-]?key))/,
+    /([\w-]+\\*["']?\s*[:=]\s*)/,
+    /(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|(?:(?:bearer|basic|token|digest|negotiate|apikey)\s+)?[^\s,;&}]+)/
+  ].map(({ source }) => source).join(""),
+  "gi"
+)
 
 /**
  * Removes what looks like a secret: credentials in URLs, bearer and basic tokens, and the values of keys such as
  * `password`, `secret`, `token`, `apiKey` and `authorization`.
  */
 export const redactSecrets = (text: string): string =>
-  secrets.reduce((cleaned, [pattern, replacement]) => cleaned.replace(pattern, replacement), text)
+  text.replace(inUrls, "$1***@").replace(inValues, "$1***").replace(inHeaders, "$1 ***")
 
 /**
  * What is done to every error message before it is stored. Default {@link redactSecrets}; a program replaces it by
@@ -66,7 +79,8 @@ export class Redactor extends Context.Reference<Redactor>()("leasehold/Redactor"
 /** An error message as it may be stored: redacted, well-formed, and cut between code points at 1,000 characters. */
 export const storableMessage = (message: unknown, redactor: (text: string) => string): string => {
   try {
-    return cut(redactor(wellFormed(String(message).slice(0, redactedLength))), messageLength)
+    const redacted = redactor(String(message).slice(0, redactedLength))
+    return cut(wellFormed(redacted.slice(0, redactedLength)), messageLength)
   } catch {
     return "The redactor failed on this message"
   }
