@@ -60,28 +60,39 @@ export type JobFailure = Retryable | Permanent | LeaseLost | Snooze
 /** How a job treats one of its own errors: the words, or a function of the error. */
 export type Verdict<E> = "retry" | "permanent" | ((error: E) => Retryable | Permanent | Snooze)
 
-const isJobFailure = (error: { readonly _tag: string }): error is JobFailure =>
+const isJobFailure = (error: unknown): error is JobFailure =>
   error instanceof Retryable || error instanceof Permanent || error instanceof LeaseLost || error instanceof Snooze
 
 /**
  * The outcome of one failure: the library's own by what they say, the job's own by its failures table. None for
- * `LeaseLost`. A table's function that throws, and a tag that is in no table, count as defects do: retryable.
+ * `LeaseLost`. What only a program without types can do is retryable, as defects are: a tag that is in no table, a
+ * failure without a tag, a function that throws or answers something else.
  */
 export const toOutcome = <E extends { readonly _tag: string }>(
   error: E | JobFailure,
   table: { readonly [tag: string]: Verdict<never> | undefined }
 ): Option.Option<Outcome> => {
   if (isJobFailure(error)) return outcomeOf(error)
+  const tag = tagOf(error)
+  if (tag === undefined) return Option.some(retry("defect", `A failure without a tag: ${describe(error)}`))
   // The table was checked against the tags of E where the job was made, so each function gets the member that it takes.
-  const verdict = table[error._tag] as Verdict<E> | undefined
-  if (verdict === "permanent") return Option.some(Outcomes.Dead({ code: error._tag, message: describe(error) }))
-  if (typeof verdict !== "function") return Option.some(retry(error._tag, describe(error)))
+  const verdict = Object.hasOwn(table, tag) ? table[tag] as Verdict<E> | undefined : undefined
+  if (verdict === "permanent") return Option.some(Outcomes.Dead({ code: tag, message: describe(error) }))
+  if (typeof verdict !== "function") return Option.some(retry(tag, describe(error)))
   try {
-    return outcomeOf(verdict(error))
+    const judged: unknown = verdict(error)
+    return isJobFailure(judged)
+      ? outcomeOf(judged)
+      : Option.some(retry("defect", `The failures table answered no failure for ${tag}`))
   } catch (defect) {
-    return Option.some(retry("defect", `The failures table threw for ${error._tag}: ${describe(defect)}`))
+    return Option.some(retry("defect", `The failures table threw for ${tag}: ${describe(defect)}`))
   }
 }
+
+const tagOf = (error: unknown): string | undefined =>
+  typeof error === "object" && error !== null && "_tag" in error && typeof error._tag === "string"
+    ? error._tag
+    : undefined
 
 const retry = (code: string, message: string, retryAfter?: Duration.DurationInput) =>
   Outcomes.Retry({ code, message, retryAfter: Option.fromNullable(retryAfter) })
