@@ -4,10 +4,10 @@
 import { expect, layer } from "@effect/vitest"
 import { Duration, Effect, Exit, FastCheck, type Layer, Option, Runtime } from "effect"
 import type { JobId } from "../../src/JobRecord.js"
-import { JobStore, type Settlement } from "../../src/JobStore.js"
+import type { Settlement } from "../../src/JobStore.js"
 import type { Lease } from "../../src/Lease.js"
 import { before, scene } from "../support/Scene.js"
-import { StoreHarness, type StoreUnderTest } from "../support/StoreHarness.js"
+import type { StoreUnderTest } from "../support/StoreHarness.js"
 import * as Model from "./Model.js"
 
 /**
@@ -237,7 +237,7 @@ export const property = <E>(name: string, store: Layer.Layer<StoreUnderTest, E>,
   layer(store, { excludeTestServices: true, timeout: "2 minutes" })(`any sequence of verbs, ${name}`, (it) => {
     it.effect("leaves every job as the table of transitions says", () =>
       Effect.gen(function*() {
-        const runtime = yield* Effect.runtime<JobStore | StoreHarness>()
+        const runtime = yield* Effect.runtime<StoreUnderTest>()
         const seed = process.env["LEASEHOLD_SEED"]
         yield* Effect.promise(() =>
           FastCheck.assert(

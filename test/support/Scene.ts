@@ -127,7 +127,7 @@ export const scene = Effect.gen(function*() {
     Effect.gen(function*() {
       const steps: Array<A> = []
       let next = Option.some(before(from))
-      while (Option.isSome(next) && steps.length < 10_000) {
+      while (Option.isSome(next) && steps.length < 2_000) {
         const walked = yield* step(next.value)
         steps.push(walked)
         next = walked.next
