@@ -44,7 +44,7 @@ export const codec = <A, I>(
           const encoded = encodeValue(value)
           if (Either.isLeft(encoded)) return Effect.fail(invalid(`it does not fit its schema ${placesOf(encoded.left)}`))
           if (encoded.right === undefined) return Effect.succeed(null)
-          const flaw = findFlaw(encoded.right, "it", 0)
+          const flaw = findFlaw(encoded.right, "it", 0) ?? findDropped(value, encoded.right)
           return flaw === undefined ? Effect.succeed(JSON.stringify(encoded.right)) : Effect.fail(invalid(flaw))
         } catch {
           return Effect.fail(invalid("reading it threw, or it is circular"))
@@ -67,7 +67,7 @@ const findFlaw = (value: unknown, place: string, depth: number): string | undefi
   if (depth > deepest) return `it is nested more than ${deepest} levels deep`
   if (value === null || typeof value === "string" || typeof value === "boolean") return undefined
   if (typeof value === "number") return Number.isFinite(value) ? undefined : `${place} is a number that JSON can not hold`
-  if (Array.isArray(value)) {
+  if (Array.isArray(value) && !("toJSON" in value)) {
     for (let index = 0; index < value.length; index++) {
       const flaw = findFlaw(value[index], `${place}[${index}]`, depth + 1)
       if (flaw !== undefined) return flaw
@@ -85,6 +85,21 @@ const findFlaw = (value: unknown, place: string, depth: number): string | undefi
     if (flaw !== undefined) return flaw
   }
   return undefined
+}
+
+/**
+ * A record schema copies keys by assignment, which for the key `__proto__` sets a prototype instead: the key would be gone
+ * without a word.
+ */
+const findDropped = (value: unknown, encoded: unknown): string | undefined =>
+  value !== encoded && hasProtoKey(value, new Set()) && !hasProtoKey(encoded, new Set())
+    ? "it has a key __proto__, which its schema drops"
+    : undefined
+
+const hasProtoKey = (value: unknown, seen: Set<object>): boolean => {
+  if (typeof value !== "object" || value === null || seen.has(value)) return false
+  seen.add(value)
+  return Object.hasOwn(value, "__proto__") || Object.values(value).some((member) => hasProtoKey(member, seen))
 }
 
 /** Field names of a schema say where; keys of data could be secrets, so only identifiers of a usual length are shown. */
