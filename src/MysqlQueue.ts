@@ -2,7 +2,7 @@
  * The queue in MySQL: the layer that an application provides once, beside its own SQL client.
  */
 import { MysqlClient } from "@effect/sql-mysql2/MysqlClient"
-import { Duration, Effect, Layer } from "effect"
+import { type Duration, Effect, Layer } from "effect"
 import { JobStore } from "./JobStore.js"
 import * as Connections from "./mysql/Connections.js"
 import * as Migrations from "./mysql/Migrations.js"
@@ -10,8 +10,8 @@ import * as MysqlJobStore from "./mysql/MysqlJobStore.js"
 import * as ServerCheck from "./mysql/ServerCheck.js"
 import * as Tables from "./mysql/Tables.js"
 import * as Queue from "./Queue.js"
-import { type InvalidName, InvalidOption, type MigrationError, type StoreError, type UnsupportedServer } from "./QueueError.js"
-import { finite } from "./RetryPolicy.js"
+import type { InvalidName, InvalidOption, MigrationError, StoreError, UnsupportedServer } from "./QueueError.js"
+import * as Setting from "./Setting.js"
 import * as Wakeup from "./Wakeup.js"
 
 export interface Options {
@@ -26,9 +26,10 @@ export interface Options {
   readonly statementTimeout?: Duration.DurationInput
   /**
    * The library's own connections, opened when they are needed, beside the application's pool: `worker` ones claim, renew and
-   * settle, `client` ones enqueue outside of transactions, read, and run `completeWith`. 2 to 100 each; default 4 and 8.
+   * settle; `client` ones enqueue outside of transactions, and read; `transaction` ones run `completeWith`, one for each
+   * effect that is under way. 2 to 100 each; default 4, 8 and 8.
    */
-  readonly connections?: { readonly worker?: number; readonly client?: number }
+  readonly connections?: { readonly worker?: number; readonly client?: number; readonly transaction?: number }
 }
 
 /** What keeps the layer from starting. */
@@ -54,33 +55,35 @@ const store = (options: Options): Layer.Layer<JobStore, StartError, MysqlClient>
       const tables = yield* Tables.make(options.tablePrefix ?? Tables.defaultPrefix)
       const { config } = yield* MysqlClient
       const { statementTimeout } = settings
-      const worker = yield* Connections.make(config, { size: settings.worker, statementTimeout })
-      const client = yield* Connections.make(config, { size: settings.client, statementTimeout })
+      const open = (size: number, session: string) => Connections.make(config, { size, statementTimeout, settings: session })
+      const worker = yield* open(settings.worker, Connections.pinned)
+      const client = yield* open(settings.client, Connections.pinned)
+      const transactions = yield* open(settings.transaction, Connections.forCallers)
       const server = yield* ServerCheck.identify(client)
       const shipped = yield* Migrations.steps
       if (settings.migrate === "auto") yield* Migrations.run(client, tables, shipped)
       if (settings.migrate === "verify") yield* Migrations.verify(client, tables, shipped)
       yield* ServerCheck.trySkipLocked(client, tables, server.version)
-      return MysqlJobStore.make({ tables, worker, client, statementTimeout, packet: server.packet, fronts: new Map() })
+      return MysqlJobStore.make({
+        tables,
+        worker,
+        client,
+        transactions,
+        statementTimeout,
+        packet: server.packet,
+        fronts: new Map()
+      })
     })
   )
 
 const checkOptions = (options: Options) =>
   Effect.gen(function*() {
-    const { migrate = "auto" } = options
-    const { client = 8, worker = 4 } = options.connections ?? {}
-    if (!["auto", "verify", "off"].includes(migrate)) {
-      yield* new InvalidOption({ option: "migrate", value: migrate, accepted: "\"auto\", \"verify\" or \"off\"" })
+    const { client, transaction, worker } = options.connections ?? {}
+    return {
+      migrate: yield* Setting.word("migrate", options.migrate, ["auto", "verify", "off"]),
+      client: yield* Setting.wholeNumber("connections.client", client, 8, 2, 100),
+      transaction: yield* Setting.wholeNumber("connections.transaction", transaction, 8, 2, 100),
+      worker: yield* Setting.wholeNumber("connections.worker", worker, 4, 2, 100),
+      statementTimeout: yield* Setting.duration("statementTimeout", options.statementTimeout, "5 seconds", "100 millis", "10 minutes")
     }
-    for (const [option, value] of [["connections.worker", worker], ["connections.client", client]] as const) {
-      if (!(Number.isInteger(value) && value >= 2 && value <= 100)) {
-        yield* new InvalidOption({ option, value, accepted: "a whole number from 2 to 100" })
-      }
-    }
-    const timeout = options.statementTimeout ?? "5 seconds"
-    const statementTimeout = yield* Effect.mapError(
-      Effect.filterOrFail(finite(timeout), Duration.between({ minimum: Duration.millis(100), maximum: Duration.minutes(10) })),
-      () => new InvalidOption({ option: "statementTimeout", value: timeout, accepted: "100 milliseconds to 10 minutes" })
-    )
-    return { migrate, client, worker, statementTimeout }
   })

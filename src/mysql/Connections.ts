@@ -28,6 +28,8 @@ export interface ConnectionOptions {
   readonly size: number
   /** The longest that a statement may take, and that a session may be waited for. */
   readonly statementTimeout: Duration.Duration
+  /** The first statement of each session: {@link pinned} or {@link forCallers}. */
+  readonly settings: string
 }
 
 /**
@@ -35,9 +37,15 @@ export interface ConnectionOptions {
  * mode without NO_BACKSLASH_ESCAPES and ANSI_QUOTES: statements mean the same on every server. UTC: times are bound and read
  * as they are stored. `innodb_lock_wait_timeout` bounds the few statements that wait for a row.
  */
-const sessionSettings = "SET SESSION transaction_isolation = 'READ-COMMITTED', transaction_read_only = 0, "
+export const pinned = "SET SESSION transaction_isolation = 'READ-COMMITTED', transaction_read_only = 0, "
   + "sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION', time_zone = '+00:00', autocommit = 1, "
   + "innodb_lock_wait_timeout = 3, sql_safe_updates = 0, sql_select_limit = DEFAULT"
+
+/**
+ * For transactions that hold statements of the caller: they keep the server's `sql_mode`, time zone and lock wait, as on his
+ * own connections. READ COMMITTED, since a completion locks the row of a job.
+ */
+export const forCallers = "SET SESSION transaction_isolation = 'READ-COMMITTED', transaction_read_only = 0, autocommit = 1"
 
 /** A session that rested this long may have been closed by the server or a firewall: it is pinged before it is used (F4). */
 const restBeforePing = 1_000
@@ -87,7 +95,7 @@ const openPool = (config: MysqlClientConfig, options: ConnectionOptions): Effect
       })
       // The settings are the first statement of each connection; one that refuses them must not be used with others.
       pool.on("connection", (connection) => {
-        connection.query(sessionSettings, (error) => {
+        connection.query(options.settings, (error) => {
           if (error) connection.destroy()
         })
       })

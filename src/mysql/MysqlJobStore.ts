@@ -22,8 +22,10 @@ export interface MysqlJobStoreOptions {
   readonly tables: Tables
   /** For what workers need: claim, renew, settle, maintenance. Callers can not use them up. */
   readonly worker: Connections
-  /** For what callers ask: enqueue, get, cancel, completeWith and the rest. */
+  /** For what callers ask: enqueue, get, cancel and the rest. */
   readonly client: Connections
+  /** For `completeWith`, which holds one for as long as the caller's effect runs. */
+  readonly transactions: Connections
   readonly statementTimeout: Duration.Duration
   /** The server's `max_allowed_packet`, in bytes. */
   readonly packet: number
@@ -45,7 +47,7 @@ export const make = (options: MysqlJobStoreOptions): JobStore["Type"] => {
     claim: Claiming.make(tables, worker, options.fronts),
     renew: Settling.makeRenew(tables, worker, statementTimeout),
     settle: Settling.makeSettle(tables, worker, packet),
-    completeWith: CompletingWith.make(tables, client),
+    completeWith: CompletingWith.make(tables, options.transactions),
 
     get: (id) =>
       Transaction.joined(client, "get", joining, (session) =>

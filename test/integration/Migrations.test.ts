@@ -6,7 +6,11 @@ import * as Tables from "../../src/mysql/Tables.js"
 import { emptyDatabase, type Outside } from "../support/Mysql.js"
 
 const connect = (outside: Outside) =>
-  Connections.make({ url: Redacted.make(outside.url) }, { size: 2, statementTimeout: Duration.seconds(5) })
+  Connections.make({ url: Redacted.make(outside.url) }, {
+    size: 2,
+    statementTimeout: Duration.seconds(5),
+    settings: Connections.pinned
+  })
 
 const scene = Effect.gen(function*() {
   const outside = yield* emptyDatabase()

@@ -63,8 +63,10 @@ export const store: Layer.Layer<JobStore | StoreHarness | Database> = Layer.scop
     const outsider = yield* Database
     const tables = yield* Tables.make(Tables.defaultPrefix)
     const config = { url: Redacted.make(outsider.url) }
-    const worker = yield* Connections.make(config, { size: 4, statementTimeout })
-    const client = yield* Connections.make(config, { size: 8, statementTimeout })
+    const open = (size: number, settings: string) => Connections.make(config, { size, statementTimeout, settings })
+    const worker = yield* open(4, Connections.pinned)
+    const client = yield* open(8, Connections.pinned)
+    const transactions = yield* open(8, Connections.forCallers)
     const { packet } = yield* ServerCheck.identify(client)
     yield* Migrations.run(client, tables, yield* Migrations.steps)
     const fronts = new Map()
@@ -80,7 +82,7 @@ export const store: Layer.Layer<JobStore | StoreHarness | Database> = Layer.scop
           fronts.clear()
         })
     })
-    const jobStore = MysqlJobStore.make({ tables, worker, client, statementTimeout, packet, fronts })
+    const jobStore = MysqlJobStore.make({ tables, worker, client, transactions, statementTimeout, packet, fronts })
     return Context.make(JobStore, jobStore).pipe(Context.add(StoreHarness, harness))
   })
 ).pipe(Layer.provideMerge(database), Layer.orDie)
