@@ -298,7 +298,12 @@ const findInvalid = (
     Option.some(new InvalidOption({ option, value, accepted }))
   if (!isPriority(priority)) return invalid("priority", priority, "a whole number from 0 (first) to 9")
   if (!(Number.isInteger(version) && version >= 1 && version <= 65_535)) return invalid("version", version, "1 to 65535")
-  if (timeout !== undefined && !Option.exists(RetryPolicy.finite(timeout), (time) => Duration.toMillis(time) >= 1)) {
+  // `finite` cuts what is longer than it accepts: so the option itself is looked at again.
+  if (
+    timeout !== undefined
+    && !Option.exists(RetryPolicy.finite(timeout), (time) =>
+      Duration.toMillis(time) >= 1 && Duration.lessThanOrEqualTo(timeout, RetryPolicy.longestDelay))
+  ) {
     return invalid("timeout", timeout, "1 millisecond to 365 days")
   }
   return Option.map(options.retry?.invalid ?? Option.none(), (setting) => new InvalidOption(setting))
