@@ -1,7 +1,7 @@
 /**
  * What the acts of the transition table make of one record. Pure: the store decides whose turn it is, and when.
  */
-import { DateTime, Duration, Option } from "effect"
+import { DateTime, type Duration, Option } from "effect"
 import { type AttemptOutcome, ledgerLength } from "../Attempt.js"
 import type { LeaseLost } from "../JobFailure.js"
 import {
@@ -13,7 +13,7 @@ import {
   type Transition,
   transition
 } from "../JobRecord.js"
-import type { SettleVerdict, Settlement } from "../JobStore.js"
+import type { Settlement, SettleVerdict } from "../JobStore.js"
 import type { Lease } from "../Lease.js"
 
 /** An act on one record: what it becomes, or none where the act may not happen. */
@@ -46,13 +46,16 @@ const endAttempt = (
 ): JobRecord => ({
   ...record,
   attempts: record.attempts.map((entry) =>
-    Option.isSome(entry.endedAt) ? entry : {
-      ...entry,
-      endedAt: Option.some(now),
-      outcome: Option.some(outcome),
-      errorCode: Option.map(error, ({ code }) => code),
-      errorMessage: Option.map(error, ({ message }) => message)
-    })
+    Option.isSome(entry.endedAt)
+      ? entry
+      : {
+          ...entry,
+          endedAt: Option.some(now),
+          outcome: Option.some(outcome),
+          errorCode: Option.map(error, ({ code }) => code),
+          errorMessage: Option.map(error, ({ message }) => message)
+        }
+  )
 })
 
 /** What a job says of itself that was ended because its holders vanished until nothing was left of its budget. */
@@ -125,23 +128,27 @@ export const renew = (record: JobRecord, lease: Lease, duration: Duration.Durati
 
 /** With the end of its attempt written; none where the lease does not hold the job. */
 export const settle = (record: JobRecord, lease: Lease, settlement: Settlement, now: DateTime.Utc): Acted =>
-  Option.map(Option.filter(settledBy(record, settlement, now), () => holds(record, lease)), (next) => {
-    const error = "code" in settlement ? Option.some(settlement) : Option.none()
-    const outcome = next.state === "canceled" || next.state === "dead" ? next.state : outcomes[settlement._tag][0]
-    const settled = endAttempt(follow(record, next, now), outcome, now, error)
-    const says = settlement._tag === "Complete" || Option.isSome(error)
-    return {
-      ...settled,
-      dueAt: next.state === "pending" ? Option.some(dueAfter(settlement, now)) : settled.dueAt,
-      // What a canceled attempt brought is dropped: nobody waits for it any more.
-      output: next.state === "succeeded" && settlement._tag === "Complete"
-        ? Option.fromNullable(settlement.output)
-        : Option.none(),
-      // The last word on what went wrong: a success takes it back, a snooze or release says nothing about it.
-      errorCode: says ? Option.map(error, ({ code }) => code) : settled.errorCode,
-      errorMessage: says ? Option.map(error, ({ message }) => message) : settled.errorMessage
+  Option.map(
+    Option.filter(settledBy(record, settlement, now), () => holds(record, lease)),
+    (next) => {
+      const error = "code" in settlement ? Option.some(settlement) : Option.none()
+      const outcome = next.state === "canceled" || next.state === "dead" ? next.state : outcomes[settlement._tag][0]
+      const settled = endAttempt(follow(record, next, now), outcome, now, error)
+      const says = settlement._tag === "Complete" || Option.isSome(error)
+      return {
+        ...settled,
+        dueAt: next.state === "pending" ? Option.some(dueAfter(settlement, now)) : settled.dueAt,
+        // What a canceled attempt brought is dropped: nobody waits for it any more.
+        output:
+          next.state === "succeeded" && settlement._tag === "Complete"
+            ? Option.fromNullable(settlement.output)
+            : Option.none(),
+        // The last word on what went wrong: a success takes it back, a snooze or release says nothing about it.
+        errorCode: says ? Option.map(error, ({ code }) => code) : settled.errorCode,
+        errorMessage: says ? Option.map(error, ({ message }) => message) : settled.errorMessage
+      }
     }
-  })
+  )
 
 const settledBy = (record: JobRecord, settlement: Settlement, now: DateTime.Utc): Option.Option<Transition> => {
   const at = standing(record, now)

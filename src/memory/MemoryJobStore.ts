@@ -54,13 +54,16 @@ const make: Effect.Effect<Service> = Effect.map(Ref.make(Table.empty), (ref) => 
 
   const lockRow = (lease: Lease): Effect.Effect<Deferred.Deferred<void>, SettleError> =>
     Effect.flatMap(Deferred.make<void>(), (lock) =>
-      Effect.flatten(changeUnlocked("completeWith", lease.jobId, (table) => {
-        const locked = Either.map(checkFence(table, lease), () => lock)
-        return [
-          locked,
-          Either.isRight(locked) ? { ...table, locks: HashMap.set(table.locks, lease.jobId, lock) } : table
-        ]
-      })))
+      Effect.flatten(
+        changeUnlocked("completeWith", lease.jobId, (table) => {
+          const locked = Either.map(checkFence(table, lease), () => lock)
+          return [
+            locked,
+            Either.isRight(locked) ? { ...table, locks: HashMap.set(table.locks, lease.jobId, lock) } : table
+          ]
+        })
+      )
+    )
 
   const unlockRow = (lease: Lease, lock: Deferred.Deferred<void>, output: Option.Option<string | null>) =>
     Effect.zipRight(
@@ -87,16 +90,18 @@ const make: Effect.Effect<Service> = Effect.map(Ref.make(Table.empty), (ref) => 
       Effect.acquireUseRelease(
         lockRow(lease),
         () => effect,
-        (lock, exit) =>
-          unlockRow(lease, lock, Exit.isSuccess(exit) ? Option.some(exit.value[0]) : Option.none())
+        (lock, exit) => unlockRow(lease, lock, Exit.isSuccess(exit) ? Option.some(exit.value[0]) : Option.none())
       ).pipe(Effect.map(([, value]) => value)),
     get: (id) => read((table) => Table.find(table, id)),
     find: (scope, key) =>
-      read((table) =>
-        Option.flatMap(HashMap.get(table.keys, Table.keyOf(scope, key)), (id) => Table.find(table, id))),
+      read((table) => Option.flatMap(HashMap.get(table.keys, Table.keyOf(scope, key)), (id) => Table.find(table, id))),
     list: (filter, after, limit) =>
       read((table) =>
-        Table.above(table, after).map(({ record }) => record).filter(Verbs.matches(filter)).slice(0, limit)),
+        Table.above(table, after)
+          .map(({ record }) => record)
+          .filter(Verbs.matches(filter))
+          .slice(0, limit)
+      ),
     counts: read(Table.counts),
     cancel: (id) => Effect.flatten(changeUnlocked("cancel", id, (table, now) => Verbs.cancel(table, id, now))),
     retry: (id) => Effect.flatten(changeUnlocked("retry", id, (table, now) => Verbs.retry(table, id, now))),

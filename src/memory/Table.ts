@@ -45,7 +45,9 @@ export const byId = (a: Row, b: Row): number =>
 /** The rows with ids above the cursor, by id. */
 export const above = (table: Table, after: Cursor): ReadonlyArray<Row> => {
   const from = BigInt(after)
-  return Array.from(HashMap.values(table.rows)).filter(({ record }) => BigInt(record.id) > from).sort(byId)
+  return Array.from(HashMap.values(table.rows))
+    .filter(({ record }) => BigInt(record.id) > from)
+    .sort(byId)
 }
 
 /** The next rows of a walk, and where it goes on: none where fewer were left than it may look at. */
@@ -61,7 +63,9 @@ export const walk = (
 
 export const counts = (table: Table): ReadonlyArray<QueueCount> => {
   const groups = new Map<string, QueueCount>()
-  for (const { record: { queue, state } } of HashMap.values(table.rows)) {
+  for (const {
+    record: { queue, state }
+  } of HashMap.values(table.rows)) {
     const group = `${queue} ${state}`
     groups.set(group, { queue, state, count: (groups.get(group)?.count ?? 0) + 1 })
   }

@@ -3,7 +3,7 @@
  * table.
  */
 import { DateTime, Duration, Either, HashMap, HashSet, Option } from "effect"
-import { JobId, type JobRecord, isEnded } from "../JobRecord.js"
+import { isEnded, JobId, type JobRecord } from "../JobRecord.js"
 import type {
   CancelAnswer,
   Claimed,
@@ -61,11 +61,13 @@ const enqueueOne = (
   now: DateTime.Utc
 ): Change<Either.Either<Enqueued, IdempotencyConflict>> => {
   const first = Option.flatMap(job.idempotency, ({ key, scope }) =>
-    HashMap.get(table.keys, Table.keyOf(scope, key))).pipe(
-      Option.flatMap((id) => HashMap.get(table.rows, id))
-    )
+    HashMap.get(table.keys, Table.keyOf(scope, key))
+  ).pipe(Option.flatMap((id) => HashMap.get(table.rows, id)))
   if (Option.isSome(first)) {
-    const { idempotency, record: { id } } = first.value
+    const {
+      idempotency,
+      record: { id }
+    } = first.value
     const same = Option.getEquivalence<string>((a, b) => a === b)(
       Option.map(idempotency, ({ fingerprint }) => fingerprint),
       Option.map(job.idempotency, ({ fingerprint }) => fingerprint)
@@ -87,7 +89,7 @@ const enqueueOne = (
 const newRecord = (id: JobId, job: NewJob, now: DateTime.Utc): JobRecord => {
   const firstDueAt = Option.match(job.due, {
     onNone: () => now,
-    onSome: (due) => "at" in due ? due.at : DateTime.addDuration(now, due.after)
+    onSome: (due) => ("at" in due ? due.at : DateTime.addDuration(now, due.after))
   })
   return {
     id,
@@ -118,22 +120,32 @@ const newRecord = (id: JobId, job: NewJob, now: DateTime.Utc): JobRecord => {
 export const claim = (table: Table.Table, request: ClaimRequest, now: DateTime.Utc): Change<Claimed> => {
   if (HashSet.has(table.paused, request.queue)) return [{ jobs: [], ended: [], more: false }, table]
   const versions = new Map(request.types.map(({ type, version }) => [type, version]))
-  const candidates = unlocked(table, Array.from(HashMap.values(table.rows))).filter(({ record }) =>
-    record.queue === request.queue
-    && record.payloadVersion <= (versions.get(record.type) ?? 0)
-    && isDue(record, now)
-  ).sort(byClaim)
+  const candidates = unlocked(table, Array.from(HashMap.values(table.rows)))
+    .filter(
+      ({ record }) =>
+        record.queue === request.queue
+        && record.payloadVersion <= (versions.get(record.type) ?? 0)
+        && isDue(record, now)
+    )
+    .sort(byClaim)
   const { lease, worker } = request
-  const taken = candidates.slice(0, request.limit).flatMap((row) =>
-    Option.toArray(Option.map(Acts.claim(row.record, worker, lease, now), (record) => ({ row, record }))))
+  const taken = candidates
+    .slice(0, request.limit)
+    .flatMap((row) =>
+      Option.toArray(Option.map(Acts.claim(row.record, worker, lease, now), (record) => ({ row, record })))
+    )
   return [
     {
       jobs: taken.flatMap(({ record, row }) =>
-        record.state === "running" ? [asClaimed(row, record, worker, now)] : []),
+        record.state === "running" ? [asClaimed(row, record, worker, now)] : []
+      ),
       ended: taken.flatMap(({ record }) => asEnded(record)),
       more: candidates.length > request.limit
     },
-    Table.update(table, taken.map(({ record }) => record))
+    Table.update(
+      table,
+      taken.map(({ record }) => record)
+    )
   ]
 }
 
@@ -176,10 +188,7 @@ export const renew = (
     if (Option.isNone(record)) return [{ _tag: "Lost", reason: "superseded" }, at]
     return Option.match(Acts.renew(record.value, lease, duration, now), {
       onNone: () => [{ _tag: "Lost", reason: Acts.lossOf(record.value) }, at],
-      onSome: (renewed) => [
-        { _tag: "Renewed", cancelRequested: renewed.cancelRequested },
-        Table.update(at, [renewed])
-      ]
+      onSome: (renewed) => [{ _tag: "Renewed", cancelRequested: renewed.cancelRequested }, Table.update(at, [renewed])]
     })
   })
 
@@ -235,14 +244,16 @@ export const retryAll = (
   now: DateTime.Utc
 ): Change<Walked & { readonly retried: number }> => {
   const { next, rows } = Table.walk(table, after, limit)
-  const retried = rows.flatMap(({ record }) => matches(filter)(record) ? Option.toArray(Acts.retry(record, now)) : [])
+  const retried = rows.flatMap(({ record }) => (matches(filter)(record) ? Option.toArray(Acts.retry(record, now)) : []))
   return [{ next, retried: retried.length }, Table.update(table, retried)]
 }
 
-export const matches = (filter: JobFilter) => (record: JobRecord): boolean =>
-  (filter.queue === undefined || filter.queue === record.queue)
-  && (filter.type === undefined || filter.type === record.type)
-  && (filter.state === undefined || filter.state === record.state)
+export const matches =
+  (filter: JobFilter) =>
+  (record: JobRecord): boolean =>
+    (filter.queue === undefined || filter.queue === record.queue)
+    && (filter.type === undefined || filter.type === record.type)
+    && (filter.state === undefined || filter.state === record.state)
 
 export const setPaused = (table: Table.Table, queue: string, paused: boolean): Change<void> => [
   undefined,
@@ -270,8 +281,10 @@ export const clean = (
   const { next, rows } = Table.walk(table, after, limit)
   const gone = rows.filter(({ record: { finishedAt, state } }) => {
     const kept = state === "pending" || state === "running" ? undefined : retention[state]
-    return kept !== undefined
+    return (
+      kept !== undefined
       && Option.exists(finishedAt, (end) => now.epochMillis - end.epochMillis > Duration.toMillis(kept))
+    )
   })
   return [{ next, cleaned: gone.length }, Table.remove(table, gone)]
 }

@@ -87,14 +87,14 @@ interface Pair {
 const mostJobs = 3
 
 const run = (steps: ReadonlyArray<Step>) =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const { claim, elapse, newJob, record, store } = yield* scene
     const pairs: Array<Pair> = []
     const leases: Array<{ readonly pair: Pair; readonly lease: Lease; readonly raised: number }> = []
     let now = 0
 
     const enqueue = (maxAttempts: Option.Option<number>) =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const type = `type-${pairs.length}`
         const [enqueued] = yield* store.enqueue([newJob({ type, maxAttempts })])
         if (enqueued === undefined) throw new Error("an enqueue answered nothing")
@@ -107,7 +107,7 @@ const run = (steps: ReadonlyArray<Step>) =>
 
     /** The job in the store is what the model says, and the token rises where the model says so. */
     const compare = (pair: Pair) =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const job = yield* record(pair.id)
         const { model, tokens } = pair
         // It never falls, whatever happens to the budget (laws 1 and 5).
@@ -140,7 +140,7 @@ const run = (steps: ReadonlyArray<Step>) =>
 
     /** Claims some of the jobs, again and again, until what the model expects has come. */
     const claimSome = (mask: number, worker: string) =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const chosen = pairs.filter((_, index) => (mask & (1 << index)) !== 0)
         const expected = new Map(chosen.map((pair) => [pair.id, Model.claim(pair.model, now)]))
         const wanted = [...expected.values()].filter((what) => what !== "nothing").length
@@ -163,7 +163,7 @@ const run = (steps: ReadonlyArray<Step>) =>
       })
 
     const perform = (step: Step) =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         switch (step._tag) {
           case "enqueue":
             return pairs.length < mostJobs ? yield* enqueue(step.maxAttempts) : undefined
@@ -194,7 +194,11 @@ const run = (steps: ReadonlyArray<Step>) =>
         }
         const held = newest(leases, step.lease)
         if (held === undefined) return undefined
-        const { lease, pair: { model }, raised } = held
+        const {
+          lease,
+          pair: { model },
+          raised
+        } = held
         switch (step._tag) {
           case "renew": {
             const renewals = yield* store.renew([lease], Duration.seconds(Model.lease))
@@ -213,8 +217,8 @@ const run = (steps: ReadonlyArray<Step>) =>
                   error === "no"
                     ? "the effect's failure"
                     : error._tag === "LeaseLost"
-                    ? `${error._tag} ${error.reason}`
-                    : error._tag
+                      ? `${error._tag} ${error.reason}`
+                      : error._tag
               })
             )
             return expect(answer).toBe(Model.completeWith(model, raised, step.succeeds, now))
@@ -235,17 +239,21 @@ const run = (steps: ReadonlyArray<Step>) =>
  */
 export const property = <E>(name: string, store: Layer.Layer<StoreUnderTest, E>, runs: number): void =>
   layer(store, { excludeTestServices: true, timeout: "2 minutes" })(`any sequence of verbs, ${name}`, (it) => {
-    it.effect("leaves every job as the table of transitions says", () =>
-      Effect.gen(function*() {
-        const runtime = yield* Effect.runtime<StoreUnderTest>()
-        const seed = process.env["LEASEHOLD_SEED"]
-        yield* Effect.promise(() =>
-          FastCheck.assert(
-            FastCheck.asyncProperty(
-              FastCheck.array(step, { maxLength: 40, size: "max" }),
-              (steps) => Runtime.runPromise(runtime)(run(steps))
-            ),
-            { numRuns: runs, ...(seed === undefined ? {} : { seed: Number(seed) }) }
-          ))
-      }), 120_000)
+    it.effect(
+      "leaves every job as the table of transitions says",
+      () =>
+        Effect.gen(function* () {
+          const runtime = yield* Effect.runtime<StoreUnderTest>()
+          const seed = process.env["LEASEHOLD_SEED"]
+          yield* Effect.promise(() =>
+            FastCheck.assert(
+              FastCheck.asyncProperty(FastCheck.array(step, { maxLength: 40, size: "max" }), (steps) =>
+                Runtime.runPromise(runtime)(run(steps))
+              ),
+              { numRuns: runs, ...(seed === undefined ? {} : { seed: Number(seed) }) }
+            )
+          )
+        }),
+      120_000
+    )
   })

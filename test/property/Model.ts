@@ -3,7 +3,7 @@
  */
 import { Option } from "effect"
 import type { AttemptOutcome } from "../../src/Attempt.js"
-import { type Act, budgetAfter, isEnded, type JobState, transition, type Transition } from "../../src/JobRecord.js"
+import { type Act, budgetAfter, isEnded, type JobState, type Transition, transition } from "../../src/JobRecord.js"
 import type { SettleVerdict } from "../../src/JobStore.js"
 
 /** Durations of the test, in seconds: no sum of elapsed times is within five seconds of when something becomes due. */
@@ -72,7 +72,7 @@ export const reap = (job: Job, now: number): "dead" | "canceled" | "nothing" => 
 
 export const holds = (job: Job, raised: number): boolean => job.state === "running" && job.raised === raised
 
-const lostReason = (job: Job) => job.state === "canceled" ? "canceled" as const : "superseded" as const
+const lostReason = (job: Job) => (job.state === "canceled" ? ("canceled" as const) : ("superseded" as const))
 
 export const renew = (job: Job, raised: number, now: number) => {
   if (!holds(job, raised)) return { _tag: "Lost" as const, reason: lostReason(job) }
@@ -124,8 +124,8 @@ export const completeWith = (job: Job, raised: number, succeeds: boolean, now: n
   return verdict._tag === "Lost"
     ? `LeaseLost ${verdict.reason}`
     : verdict._tag === "Unknown"
-    ? "OutcomeUnknown"
-    : "AlreadySettled"
+      ? "OutcomeUnknown"
+      : "AlreadySettled"
 }
 
 export const cancel = (job: Job, now: number) => {
@@ -133,7 +133,7 @@ export const cancel = (job: Job, now: number) => {
   if (to === undefined) return { _tag: "ended" as const, state: job.state }
   follow(job, to)
   job.cancelRequested = true
-  return { _tag: isEnded(to.state) ? "canceled" as const : "requested" as const }
+  return { _tag: isEnded(to.state) ? ("canceled" as const) : ("requested" as const) }
 }
 
 export const retry = (job: Job, now: number): boolean => {

@@ -1,9 +1,10 @@
 /**
  * The stage of one test over a store: a queue of its own, and short ways to put jobs on it and take them.
  */
+
+import { randomUUID } from "node:crypto"
 import { addEqualityTesters, expect, type Vitest } from "@effect/vitest"
 import { Duration, Effect, Option } from "effect"
-import { randomUUID } from "node:crypto"
 import type { JobId, JobRecord } from "../../src/JobRecord.js"
 import {
   type ClaimedJob,
@@ -41,7 +42,7 @@ export const only = <A>(items: ReadonlyArray<A>): A => {
 /** The id just below, as a cursor from which a walk finds this job first. */
 export const before = (id: JobId): string => String(BigInt(id) - 1n)
 
-export const scene = Effect.gen(function*() {
+export const scene = Effect.gen(function* () {
   const store = yield* JobStore
   const harness = yield* StoreHarness
   const queue = `contract.${randomUUID()}`
@@ -63,9 +64,8 @@ export const scene = Effect.gen(function*() {
     Effect.map(store.enqueue([newJob(changes)]), (enqueued) => only(enqueued).id)
 
   const enqueueMany = (count: number, changes: Partial<NewJob> = {}) =>
-    Effect.map(
-      store.enqueue(Array.from({ length: count }, () => newJob(changes))),
-      (enqueued) => enqueued.map(({ id }) => id)
+    Effect.map(store.enqueue(Array.from({ length: count }, () => newJob(changes))), (enqueued) =>
+      enqueued.map(({ id }) => id)
     )
 
   const request = (changes: Partial<ClaimRequest> = {}): ClaimRequest => ({
@@ -81,7 +81,7 @@ export const scene = Effect.gen(function*() {
 
   /** Claims until so many jobs were taken or ended. */
   const take = (count: number, changes: Partial<ClaimRequest> = {}) =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const jobs: Array<ClaimedJob> = []
       const ended: Array<EndedJob> = []
       for (let turn = 0; turn < mostClaims && jobs.length + ended.length < count; turn++) {
@@ -97,7 +97,7 @@ export const scene = Effect.gen(function*() {
 
   /** A new job that `worker-a` holds. */
   const hold = (changes: Partial<NewJob> = {}, by: Partial<ClaimRequest> = {}): Effect.Effect<Lease, unknown> =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const id = yield* enqueue(changes)
       const job = yield* takeOne(by)
       expect(job.lease.jobId).toBe(id)
@@ -124,7 +124,7 @@ export const scene = Effect.gen(function*() {
     from: JobId,
     step: (after: string) => Effect.Effect<A & { readonly next: Option.Option<string> }, unknown>
   ): Effect.Effect<ReadonlyArray<A>, unknown> =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const steps: Array<A> = []
       let next = Option.some(before(from))
       while (Option.isSome(next) && steps.length < 2_000) {
@@ -157,7 +157,7 @@ export const scene = Effect.gen(function*() {
 })
 
 export const settlements: { readonly [Tag in Settlement["_tag"]]: Extract<Settlement, { readonly _tag: Tag }> } = {
-  Complete: { _tag: "Complete", output: "{\"url\":\"x\"}" },
+  Complete: { _tag: "Complete", output: '{"url":"x"}' },
   RetryLater: { _tag: "RetryLater", delay: Duration.seconds(30), code: "upstream", message: "It was down" },
   Bury: { _tag: "Bury", code: "missing", message: "It is gone" },
   Snooze: { _tag: "Snooze", delay: Duration.seconds(40) },

@@ -1,7 +1,7 @@
 /**
  * What the suites over a store need beside the store itself, so that the same tests run in memory and on a database.
  */
-import { Context, type Duration, Effect, Layer, TestClock, TestContext } from "effect"
+import { Context, type Duration, type Effect, Layer, TestClock, TestContext } from "effect"
 import type { JobStore } from "../../src/JobStore.js"
 import * as MemoryJobStore from "../../src/memory/MemoryJobStore.js"
 
@@ -10,10 +10,13 @@ import * as MemoryJobStore from "../../src/memory/MemoryJobStore.js"
  * `enqueued_at`, `first_due_at`; the ledger's times are not looked at across an `elapse`), and whatever the store needs
  * to notice it, since it may remember up to which due time it has claimed. No test has a row locked when it calls it.
  */
-export class StoreHarness extends Context.Tag("leasehold/test/StoreHarness")<StoreHarness, {
-  /** Lets time pass for the jobs of a queue, as its store sees it. */
-  readonly elapse: (queue: string, duration: Duration.DurationInput) => Effect.Effect<void>
-}>() {}
+export class StoreHarness extends Context.Tag("leasehold/test/StoreHarness")<
+  StoreHarness,
+  {
+    /** Lets time pass for the jobs of a queue, as its store sees it. */
+    readonly elapse: (queue: string, duration: Duration.DurationInput) => Effect.Effect<void>
+  }
+>() {}
 
 /** What a suite runs on: a store and its harness, shared by all tests of the suite. */
 export type StoreUnderTest = JobStore | StoreHarness

@@ -1,13 +1,6 @@
 import { describe, expect, it } from "@effect/vitest"
 import { Effect } from "effect"
-import {
-  codeLength,
-  messageLength,
-  Redactor,
-  redactSecrets,
-  storableCode,
-  storableMessage
-} from "../../src/Attempt.js"
+import { codeLength, messageLength, Redactor, redactSecrets, storableCode, storableMessage } from "../../src/Attempt.js"
 
 const stored = (message: unknown) => storableMessage(message, redactSecrets)
 
@@ -32,13 +25,13 @@ describe("the redactor", () => {
     "authorization: Bearer hunter2.hunter2-_~+/=",
     "Authorization: Basic aHVudGVyMg==hunter2",
     "Authorization: Token hunter2",
-    "{\"authorization\":\"Token hunter2\",\"a\":1}",
+    '{"authorization":"Token hunter2","a":1}',
     "password=hunter2",
     "password: hunter2",
     "PASSWORD = 'hunter2 with blanks hunter2'",
-    "db_password=\"hunter2 \\\" hunter2\"",
-    "{\"password\":\"hunter2\"}",
-    "body: \"{\\\"password\\\":\\\"hunter2\\\"}\"",
+    'db_password="hunter2 \\" hunter2"',
+    '{"password":"hunter2"}',
+    'body: "{\\"password\\":\\"hunter2\\"}"',
     "user-passwd:hunter2;x",
     "pwd=hunter2&next=1",
     "client_secret=hunter2",
@@ -63,7 +56,7 @@ describe("the redactor", () => {
     "Unexpected end of JSON input",
     "the token has expired, ask for a new one",
     "mail to a.b@example.com bounced: 550"
-  ])("leaves \"%s\" as it is", (text) => {
+  ])('leaves "%s" as it is', (text) => {
     expect(redactSecrets(text)).toBe(text)
   })
 
@@ -72,9 +65,9 @@ describe("the redactor", () => {
     "password",
     "pwd",
     "password ",
-    "password\"",
+    'password"',
     "password=",
-    "password=\"",
+    'password="',
     "password='\\",
     "token:",
     "authorization: ",
@@ -85,7 +78,7 @@ describe("the redactor", () => {
     "http://a",
     "@",
     "://@",
-    "\"",
+    '"',
     "-",
     "_",
     "\\",
@@ -103,12 +96,13 @@ describe("the redactor", () => {
   })
 
   it.effect("can be replaced by a program", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const redactor = yield* Redactor
       expect(redactor("password=hunter2")).toBe("password=***")
       const replaced = yield* Effect.provideService(Redactor, Redactor, () => "nothing")
       expect(replaced("password=hunter2")).toBe("nothing")
-    }))
+    })
+  )
 })
 
 describe("a stored message", () => {
@@ -153,11 +147,14 @@ describe("a stored message", () => {
     ["zero", 0],
     ["a symbol", Symbol("s")],
     ["an object without a prototype", Object.create(null)],
-    ["an object whose text throws", {
-      toString() {
-        throw new Error("toString")
+    [
+      "an object whose text throws",
+      {
+        toString() {
+          throw new Error("toString")
+        }
       }
-    }]
+    ]
   ])("can be made of %s, which only a caller without types gives", (_name, message) => {
     expect(typeof stored(message)).toBe("string")
     expect(typeof storableCode(message)).toBe("string")

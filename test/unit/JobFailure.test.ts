@@ -28,8 +28,8 @@ describe("a failure of a job's own", () => {
       status === 503
         ? new Retryable({ code: "busy", message: "503", retryAfter: "5 seconds" })
         : status === 404
-        ? new Permanent({ code: "gone", message: "404" })
-        : new Snooze({ for: "1 hour" })
+          ? new Permanent({ code: "gone", message: "404" })
+          : new Snooze({ for: "1 hour" })
     expect(toOutcome(down, { UpstreamDown: judge })).toEqual(
       Option.some(Outcome.Retry({ code: "busy", message: "503", retryAfter: Option.some("5 seconds") }))
     )
@@ -42,9 +42,12 @@ describe("a failure of a job's own", () => {
   })
 
   it.each<readonly [string, unknown]>([
-    ["throws", () => {
-      throw new Error("table")
-    }],
+    [
+      "throws",
+      () => {
+        throw new Error("table")
+      }
+    ],
     ["answers undefined", () => undefined],
     ["answers null", () => null],
     ["answers a word", () => "retry"],

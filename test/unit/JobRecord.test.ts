@@ -9,7 +9,9 @@ const budgets = [Option.none(), Option.some(0), Option.some(1), Option.some(65_5
 
 const standings: ReadonlyArray<Standing> = states.flatMap((state) =>
   [false, true].flatMap((cancelRequested) =>
-    [false, true].flatMap((due) => budgets.map((attemptsLeft) => ({ state, cancelRequested, due, attemptsLeft })))))
+    [false, true].flatMap((due) => budgets.map((attemptsLeft) => ({ state, cancelRequested, due, attemptsLeft })))
+  )
+)
 
 /** What the table says, in the words of the issue: `<state> <token> <budget>`, or nothing. */
 const expected = ({ attemptsLeft, cancelRequested, due, state }: Standing, act: Act): string | undefined => {
@@ -31,13 +33,15 @@ const expected = ({ attemptsLeft, cancelRequested, due, state }: Standing, act: 
       renew: "running kept kept",
       cancel: "running kept kept",
       ...Object.fromEntries(settles.map((settle) => [settle, "canceled kept kept"])),
-      ...(cancelRequested ? {} : {
-        complete: "succeeded kept kept",
-        bury: "dead kept kept",
-        retryLater: spent ? "dead kept kept" : "pending kept kept",
-        snooze: "pending kept returned",
-        release: "pending kept returned"
-      })
+      ...(cancelRequested
+        ? {}
+        : {
+            complete: "succeeded kept kept",
+            bury: "dead kept kept",
+            retryLater: spent ? "dead kept kept" : "pending kept kept",
+            snooze: "pending kept returned",
+            release: "pending kept returned"
+          })
     },
     succeeded: {},
     dead: { retry: "pending raised renewed" },
@@ -51,8 +55,11 @@ describe("the transition table", () => {
     for (const standing of standings) {
       for (const act of acts) {
         const found = Option.getOrUndefined(transition(standing, act))
-        expect({ standing, act, to: found && `${found.state} ${found.token} ${found.budget}` })
-          .toEqual({ standing, act, to: expected(standing, act) })
+        expect({ standing, act, to: found && `${found.state} ${found.token} ${found.budget}` }).toEqual({
+          standing,
+          act,
+          to: expected(standing, act)
+        })
       }
     }
   })
@@ -114,7 +121,23 @@ describe("a job id", () => {
   })
 
   it("is nothing that a database would read as some other number", () => {
-    const odd = ["", "0", "01", "-1", "+1", " 12", "12 ", "12\n", "12abc", "12.0", "1e1", "0x0c", "null", "１２", "1_000"]
+    const odd = [
+      "",
+      "0",
+      "01",
+      "-1",
+      "+1",
+      " 12",
+      "12 ",
+      "12\n",
+      "12abc",
+      "12.0",
+      "1e1",
+      "0x0c",
+      "null",
+      "１２",
+      "1_000"
+    ]
     const large = ["18446744073709551616", "99999999999999999999", "9".repeat(1_000)]
     for (const id of [...odd, ...large, 12, null, ["1"], {}]) expect(isId(id)).toBe(false)
   })

@@ -29,7 +29,7 @@ const outcomeOf = (exit: Exit.Exit<string, Failure>, interruption?: Interruption
 const short = (exit: Exit.Exit<string, Failure>, interruption?: Interruption) =>
   Option.match(outcomeOf(exit, interruption), {
     onNone: () => "none",
-    onSome: (outcome) => "code" in outcome ? `${outcome._tag} ${outcome.code}` : outcome._tag
+    onSome: (outcome) => ("code" in outcome ? `${outcome._tag} ${outcome.code}` : outcome._tag)
   })
 
 const failed = (cause: Cause.Cause<Failure>) => short(Exit.failCause(cause))
@@ -119,17 +119,25 @@ describe("the outcome of an attempt", () => {
   })
 
   it.effect("is told from what handlers really do", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const ended = (handler: Effect.Effect<string, Failure>) => Effect.map(Effect.exit(handler), (exit) => short(exit))
-      expect(yield* ended(Effect.sync(() => {
-        throw new Error("thrown")
-      }))).toBe("Retry defect")
+      expect(
+        yield* ended(
+          Effect.sync(() => {
+            throw new Error("thrown")
+          })
+        )
+      ).toBe("Retry defect")
       expect(yield* ended(Effect.promise(() => Promise.reject(new Error("rejected"))))).toBe("Retry defect")
       expect(yield* ended(Effect.interrupt)).toBe("Retry interrupted")
-      expect(yield* ended(Effect.all([Effect.fail(retryable), Effect.fail(permanent)], {
-        concurrency: "unbounded",
-        discard: true
-      }).pipe(Effect.as("x")))).toMatch(/^(Retry upstream|Dead gone)$/)
+      expect(
+        yield* ended(
+          Effect.all([Effect.fail(retryable), Effect.fail(permanent)], {
+            concurrency: "unbounded",
+            discard: true
+          }).pipe(Effect.as("x"))
+        )
+      ).toMatch(/^(Retry upstream|Dead gone)$/)
       expect(yield* ended(Effect.ensuring(Effect.fail(retryable), Effect.die("finalizer")))).toBe("Retry upstream")
       expect(yield* ended(Effect.orDie(Effect.fail(permanent)))).toBe("Retry defect")
       const started = yield* Deferred.make<void>()
@@ -137,7 +145,8 @@ describe("the outcome of an attempt", () => {
       yield* Deferred.await(started)
       yield* Fiber.interrupt(child)
       expect(yield* ended(Fiber.join(child))).toBe("Retry interrupted")
-    }))
+    })
+  )
 })
 
 describe("the text of something that was thrown", () => {
@@ -151,17 +160,20 @@ describe("the text of something that was thrown", () => {
       throw new Error("message")
     }
   })
-  const hostileProxy = new Proxy({}, {
-    get() {
-      throw new Error("get")
-    },
-    getPrototypeOf() {
-      throw new Error("getPrototypeOf")
-    },
-    has() {
-      throw new Error("has")
+  const hostileProxy = new Proxy(
+    {},
+    {
+      get() {
+        throw new Error("get")
+      },
+      getPrototypeOf() {
+        throw new Error("getPrototypeOf")
+      },
+      has() {
+        throw new Error("has")
+      }
     }
-  })
+  )
   const revoked = Proxy.revocable({}, {})
   revoked.revoke()
 

@@ -24,8 +24,9 @@ const fullestBucket = (delayOf: (random: number) => number): number => {
 describe("RetryPolicy", () => {
   it("an exponential policy doubles from its base up to its longest delay", () => {
     const policy = RetryPolicy.exponential({ base: "1 second", max: "1 minute", jitter: 0 })
-    expect([1, 2, 3, 6, 7, 8].map((attempt) => millis(policy, attempt, 0.3)))
-      .toEqual([1_000, 2_000, 4_000, 32_000, 60_000, 60_000])
+    expect([1, 2, 3, 6, 7, 8].map((attempt) => millis(policy, attempt, 0.3))).toEqual([
+      1_000, 2_000, 4_000, 32_000, 60_000, 60_000
+    ])
   })
 
   it("a linear policy adds its base each time, a fixed one nothing", () => {
@@ -80,9 +81,12 @@ describe("RetryPolicy", () => {
     ["a negative bigint", () => -5n],
     ["a negative pair", () => [-1, 0]],
     ["an infinite duration", () => Duration.infinity],
-    ["an exception", () => {
-      throw new Error("policy")
-    }]
+    [
+      "an exception",
+      () => {
+        throw new Error("policy")
+      }
+    ]
   ])("a custom policy that answers %s waits its fallback", (_name, delay) => {
     // A caller without types can answer anything.
     const answers = { delay: delay as () => Duration.DurationInput, jitter: 0 }

@@ -4,7 +4,7 @@ import { before, type It, leaseLength, only, pastLease, scene, settlements } fro
 
 export const claim = (it: It): void => {
   it.effect("a claim makes the job running, with an owner, a lease that ends, a higher token and an attempt paid", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { enqueue, queue, record, takeOne } = yield* scene
       const id = yield* enqueue({ priority: 2, payload: "[1]", maxAttempts: Option.some(3) })
       const pending = yield* record(id)
@@ -26,21 +26,24 @@ export const claim = (it: It): void => {
         attemptsLeft: Option.some(2),
         worker: Option.some("worker-a"),
         dueAt: Option.some(DateTime.addDuration(entry.startedAt, leaseLength)),
-        attempts: [{
-          attempt: 1,
-          token: job.lease.token,
-          worker: "worker-a",
-          startedAt: entry.startedAt,
-          endedAt: Option.none(),
-          outcome: Option.none(),
-          errorCode: Option.none(),
-          errorMessage: Option.none()
-        }]
+        attempts: [
+          {
+            attempt: 1,
+            token: job.lease.token,
+            worker: "worker-a",
+            startedAt: entry.startedAt,
+            endedAt: Option.none(),
+            outcome: Option.none(),
+            errorCode: Option.none(),
+            errorMessage: Option.none()
+          }
+        ]
       })
-    }))
+    })
+  )
 
   it.effect("jobs are claimed by priority, then by due time, then by id", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { elapse, enqueue, enqueueMany, take } = yield* scene
       const after = (seconds: number) => ({ due: Option.some({ after: Duration.seconds(seconds) }) })
       const late = yield* enqueue({ priority: 5, ...after(20) })
@@ -51,10 +54,11 @@ export const claim = (it: It): void => {
       yield* elapse("31 seconds")
       const { jobs } = yield* take(7)
       expect(jobs.map(({ lease }) => lease.jobId)).toEqual([first, early, late, ...equal, last])
-    }))
+    })
+  )
 
   it.effect("a claim takes no more than its limit, in order, and says whether there is more", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { claim, enqueueMany, take } = yield* scene
       const ids = yield* enqueueMany(5)
       const two = yield* claim({ limit: 2 })
@@ -64,10 +68,11 @@ export const claim = (it: It): void => {
       expect(jobs.map(({ lease }) => lease.jobId)).toEqual(ids.slice(2))
       const none = yield* claim()
       expect(none).toEqual({ jobs: [], ended: [], more: false })
-    }))
+    })
+  )
 
   it.effect("no job goes to two callers", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { claim, enqueueMany, expectNothingDue, take } = yield* scene
       const ids = yield* enqueueMany(60)
       const claims = yield* Effect.forEach(
@@ -81,19 +86,21 @@ export const claim = (it: It): void => {
       expect(new Set(taken)).toEqual(new Set(ids))
       expect(taken).toHaveLength(60)
       yield* expectNothingDue()
-    }))
+    })
+  )
 
   it.effect("a job whose lease lasts is claimed by nobody else", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { elapse, expectNothingDue, hold } = yield* scene
       yield* hold()
       yield* expectNothingDue()
       yield* elapse("50 seconds")
       yield* expectNothingDue({ worker: "worker-b" })
-    }))
+    })
+  )
 
   it.effect("a claim sees only its queue, the types that it names, and of each the versions that it knows", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { claim, enqueue, expectNothingDue, queue, record, take } = yield* scene
       const newer = yield* enqueue({ type: "mail", payloadVersion: 3 })
       const unknown = yield* enqueue({ type: "Count" })
@@ -101,8 +108,18 @@ export const claim = (it: It): void => {
       const count = yield* enqueue({ type: "count", payloadVersion: 1 })
       yield* expectNothingDue({ types: [] })
       yield* expectNothingDue({ queue: `${queue}x`, types: [{ type: "mail", version: 9 }] })
-      yield* expectNothingDue({ types: [{ type: "mai", version: 9 }, { type: "%", version: 9 }] })
-      const { jobs } = yield* take(2, { types: [{ type: "count", version: 3 }, { type: "mail", version: 2 }] })
+      yield* expectNothingDue({
+        types: [
+          { type: "mai", version: 9 },
+          { type: "%", version: 9 }
+        ]
+      })
+      const { jobs } = yield* take(2, {
+        types: [
+          { type: "count", version: 3 },
+          { type: "mail", version: 2 }
+        ]
+      })
       expect(jobs.map(({ lease }) => lease.jobId)).toEqual([mail, count])
       expect((yield* claim({ types: [{ type: "mail", version: 2 }] })).jobs).toEqual([])
       for (const id of [newer, unknown]) {
@@ -110,10 +127,11 @@ export const claim = (it: It): void => {
       }
       const later = yield* take(1, { types: [{ type: "mail", version: 3 }] })
       expect(only(later.jobs).lease.jobId).toBe(newer)
-    }))
+    })
+  )
 
   it.effect("an expired job is taken over in place, under a higher token", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { elapse, expectNothingDue, hold, record, takeOne } = yield* scene
       const lost = yield* hold()
       yield* elapse(pastLease)
@@ -132,20 +150,22 @@ export const claim = (it: It): void => {
       ])
       expect(job.attempts.map(({ endedAt }) => Option.isSome(endedAt))).toEqual([true, false])
       yield* expectNothingDue()
-    }))
+    })
+  )
 
   it.effect("a worker that meets its own expired job again gets a new token", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { elapse, hold, takeOne } = yield* scene
       const first = yield* hold()
       yield* elapse(pastLease)
       const second = yield* takeOne()
       expect(second.lease).toMatchObject({ jobId: first.jobId, worker: first.worker, attempt: 2 })
       expect(second.lease.token).toBeGreaterThan(first.token)
-    }))
+    })
+  )
 
   it.effect("an expired job without attempts left is not run again: the claim ends it as dead", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { claim, elapse, hold, queue, record, take } = yield* scene
       const lease = yield* hold({ maxAttempts: Option.some(1) })
       yield* elapse(pastLease)
@@ -167,10 +187,11 @@ export const claim = (it: It): void => {
       expect(only(job.attempts).outcome).toEqual(Option.some("reaped"))
       expect(Option.isSome(only(job.attempts).endedAt)).toBe(true)
       expect((yield* claim()).ended).toEqual([])
-    }))
+    })
+  )
 
   it.effect("an expired job that was to be canceled is not run again: the claim ends it as canceled", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { elapse, hold, queue, record, store, take } = yield* scene
       const lease = yield* hold()
       yield* store.cancel(lease.jobId)
@@ -183,10 +204,11 @@ export const claim = (it: It): void => {
       expect(job.token).toBeGreaterThan(lease.token)
       expect(job.errorCode).toEqual(Option.none())
       expect(only(job.attempts).outcome).toEqual(Option.some("reaped"))
-    }))
+    })
+  )
 
   it.effect("jobs that a claim ends do not keep it from those behind them", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { claim, elapse, enqueueMany, take } = yield* scene
       const poison = yield* enqueueMany(5, { maxAttempts: Option.some(1), priority: 0 })
       yield* take(5)
@@ -199,10 +221,11 @@ export const claim = (it: It): void => {
       }
       expect(jobs.map(({ lease }) => lease.jobId)).toEqual(healthy)
       expect(poison).toHaveLength(5)
-    }))
+    })
+  )
 
   it.effect("a job that kills each of its workers starts as often as its budget says, and no more", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { elapse, enqueue, expectNothingDue, record, take, takeOne } = yield* scene
       const id = yield* enqueue({ maxAttempts: Option.some(3) })
       for (const attempt of [1, 2, 3]) {
@@ -212,10 +235,11 @@ export const claim = (it: It): void => {
       expect((yield* take(1)).ended).toHaveLength(1)
       yield* expectNothingDue()
       expect(yield* record(id)).toMatchObject({ state: "dead", attempt: 3, attemptsLeft: Option.some(0) })
-    }))
+    })
+  )
 
   it.effect("an unlimited budget is never used up", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { elapse, enqueue, record, takeOne } = yield* scene
       const id = yield* enqueue({ maxAttempts: Option.none() })
       for (const attempt of [1, 2, 3, 4]) {
@@ -226,10 +250,11 @@ export const claim = (it: It): void => {
         yield* elapse(pastLease)
       }
       expect(yield* record(id)).toMatchObject({ state: "running", attempt: 4, attemptsLeft: Option.none() })
-    }))
+    })
+  )
 
   it.effect("a paused queue answers nothing, while its running jobs and other queues go on", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { elapse, enqueue, expectNothingDue, hold, queue, settle, store, take, takeOne } = yield* scene
       const running = yield* hold()
       const stranger = yield* scene
@@ -249,10 +274,11 @@ export const claim = (it: It): void => {
       yield* expectNothingDue()
       yield* store.setPaused(queue, false)
       expect((yield* take(2)).jobs).toHaveLength(2)
-    }))
+    })
+  )
 
   it.effect("the ledger keeps the last 50 attempts, oldest first", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { enqueue, record, settle, takeOne } = yield* scene
       const id = yield* enqueue({ maxAttempts: Option.none() })
       for (let attempt = 1; attempt <= 53; attempt++) {
@@ -264,12 +290,14 @@ export const claim = (it: It): void => {
       const tokens = attempts.map(({ token }) => token)
       expect(tokens).toEqual([...tokens].sort((a, b) => a - b))
       expect(new Set(tokens).size).toBe(50)
-    }))
+    })
+  )
 
   it.effect("a job is found by id as it is by a walk from just before it", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { hold, queue, record, store } = yield* scene
       const lease = yield* hold()
       expect(yield* store.list({ queue }, before(lease.jobId), 1)).toEqual([yield* record(lease.jobId)])
-    }))
+    })
+  )
 }

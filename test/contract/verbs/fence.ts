@@ -17,7 +17,7 @@ const leadsTo: { readonly [Tag in (typeof tags)[number]]: JobState } = {
 /** Which leases may settle, and what those hear that may not. */
 export const fence = (it: It): void => {
   it.effect("an expired lease that nobody took over still settles its job", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { elapse, hold, record, settle, store } = yield* scene
       for (const tag of tags) {
         const lease = yield* hold({ maxAttempts: Option.some(2) })
@@ -27,11 +27,12 @@ export const fence = (it: It): void => {
         // Else the next turn could claim it.
         yield* store.cancel(lease.jobId)
       }
-    }))
+    })
+  )
 
   for (const tag of [...tags, "Cancel"] as const) {
     it.effect(`${tag} under a token that was taken over is lost and changes nothing`, () =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const { elapse, hold, record, settle, takeOne } = yield* scene
         const lease = yield* hold()
         yield* elapse(pastLease)
@@ -41,11 +42,12 @@ export const fence = (it: It): void => {
         expect(yield* record(lease.jobId)).toEqual(held)
         expect(yield* settle(taker.lease, settlements.Complete)).toEqual({ _tag: "Recorded", state: "succeeded" })
         expect(yield* settle(lease, settlements[tag])).toEqual({ _tag: "Lost", reason: "superseded" })
-      }))
+      })
+    )
   }
 
   it.effect("a settlement after the reaper ended the job is lost, not recorded, also after an operator's retry", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { elapse, hold, record, settle, store, takeOne } = yield* scene
       const lease = yield* hold({ maxAttempts: Option.some(1) })
       yield* elapse(pastLease)
@@ -58,10 +60,11 @@ export const fence = (it: It): void => {
       const next = yield* takeOne()
       expect(yield* settle(lease, settlements.Bury)).toEqual({ _tag: "Lost", reason: "superseded" })
       expect(yield* record(lease.jobId)).toMatchObject({ state: "running", token: next.lease.token })
-    }))
+    })
+  )
 
   it.effect("a settlement after a cancel that found its holder gone is lost for that reason", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { elapse, hold, settle, store, take } = yield* scene
       const lease = yield* hold()
       yield* store.cancel(lease.jobId)
@@ -70,10 +73,11 @@ export const fence = (it: It): void => {
       for (const tag of tags) {
         expect(yield* settle(lease, settlements[tag])).toEqual({ _tag: "Lost", reason: "canceled" })
       }
-    }))
+    })
+  )
 
   it.effect("the worker's name does not open the fence, the token does", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { elapse, hold, settle, takeOne } = yield* scene
       const lost = yield* hold()
       yield* elapse(pastLease)
@@ -83,21 +87,22 @@ export const fence = (it: It): void => {
       expect(yield* settle(lost, settlements.Complete)).toEqual({ _tag: "Lost", reason: "superseded" })
       const renamed = { ...held.lease, worker: "renamed" }
       expect(yield* settle(renamed, settlements.Complete)).toEqual({ _tag: "Recorded", state: "succeeded" })
-    }))
+    })
+  )
 
   it.effect("of two different settlements at once one is recorded, and the other is told so", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { hold, record, settle } = yield* scene
       for (let turn = 0; turn < 5; turn++) {
         const lease = yield* hold()
-        const verdicts = yield* Effect.all(
-          [settle(lease, settlements.Complete), settle(lease, settlements.Bury)],
-          { concurrency: "unbounded" }
-        )
+        const verdicts = yield* Effect.all([settle(lease, settlements.Complete), settle(lease, settlements.Bury)], {
+          concurrency: "unbounded"
+        })
         const [complete, bury] = verdicts.map(({ _tag }) => _tag)
         // A store may answer Busy to the one that met the other's lock: nothing was written then.
         expect([complete, bury].filter((tag) => tag === "Recorded")).toHaveLength(1)
         expect((yield* record(lease.jobId)).state).toBe(complete === "Recorded" ? "succeeded" : "dead")
       }
-    }))
+    })
+  )
 }

@@ -4,7 +4,7 @@ import { before, type It, only, pastLease, scene, settlements } from "../../supp
 
 export const maintain = (it: It): void => {
   it.effect("a reap ends expired jobs that no claim may take over, and leaves all others as they are", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { elapse, enqueue, hold, queue, record, renew, settle, store, takeOne, walk } = yield* scene
       const exhausted = yield* hold({ maxAttempts: Option.some(1) })
       const canceled = yield* hold({ maxAttempts: Option.some(2) })
@@ -50,10 +50,11 @@ export const maintain = (it: It): void => {
       const again = yield* walk(exhausted.jobId, (after) => store.reap(after, 100))
       expect(again.flatMap((step) => step.ended).filter((job) => job.queue === queue)).toEqual([])
       expect((yield* takeOne({ limit: 1 })).lease.jobId).toBe(takeable.jobId)
-    }))
+    })
+  )
 
   it.effect("a walk looks at no more jobs than its limit, and goes on from where it was", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { elapse, enqueueMany, store, take } = yield* scene
       const ids = yield* enqueueMany(4, { maxAttempts: Option.some(1) })
       yield* take(4)
@@ -69,10 +70,11 @@ export const maintain = (it: It): void => {
       const rest = yield* store.reap(third, 100)
       expect(rest.ended.map(({ id }) => id)).toContain(fourth)
       expect(yield* store.reap("18446744073709551615", 10)).toEqual({ ended: [], next: Option.none() })
-    }))
+    })
+  )
 
   it.effect("a clean deletes ended jobs that are older than their state's retention, and nothing else", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { elapse, enqueue, hold, renew, settle, store, walk } = yield* scene
       const old = {
         succeeded: yield* hold(),
@@ -92,8 +94,10 @@ export const maintain = (it: It): void => {
       yield* store.recordRefusals([{ lease: old.succeeded, verb: "renew" }])
       const exists = (id: typeof waiting) => Effect.map(store.get(id), Option.isSome)
       const clean = (retention: Parameters<typeof store.clean>[0]) =>
-        Effect.map(walk(old.succeeded.jobId, (after) => store.clean(retention, after, 2)), (steps) =>
-          steps.reduce((sum, { cleaned }) => sum + cleaned, 0))
+        Effect.map(
+          walk(old.succeeded.jobId, (after) => store.clean(retention, after, 2)),
+          (steps) => steps.reduce((sum, { cleaned }) => sum + cleaned, 0)
+        )
 
       expect(yield* clean({})).toBe(0)
       expect(yield* clean({ succeeded: Duration.days(1001), dead: Duration.days(1001) })).toBe(0)
@@ -107,10 +111,11 @@ export const maintain = (it: It): void => {
       expect(yield* clean({ dead: Duration.days(999), succeeded: Duration.days(999) })).toBe(1)
       expect(yield* exists(old.dead.jobId)).toBe(false)
       for (const id of [running.jobId, waiting, young.jobId]) expect(yield* exists(id)).toBe(true)
-    }))
+    })
+  )
 
   it.effect("a clean looks at no more jobs than its limit", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { elapse, enqueueMany, store } = yield* scene
       const ids = yield* enqueueMany(3)
       yield* Effect.forEach(ids, store.cancel)
@@ -120,15 +125,17 @@ export const maintain = (it: It): void => {
       const retention = { canceled: Duration.days(999) }
       expect(yield* store.clean(retention, before(first), 2)).toEqual({ cleaned: 2, next: Option.some(second) })
       expect((yield* store.clean(retention, second, 1)).cleaned).toBe(1)
-    }))
+    })
+  )
 
   it.effect("the id of a job that was cleaned away is never given again", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { elapse, enqueue, store } = yield* scene
       const id = yield* enqueue()
       yield* store.cancel(id)
       yield* elapse("1000 days")
       yield* store.clean({ canceled: Duration.days(999) }, before(id), 1)
       expect(BigInt(yield* enqueue())).toBeGreaterThan(BigInt(id))
-    }))
+    })
+  )
 }

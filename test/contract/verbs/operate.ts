@@ -14,7 +14,7 @@ export const operate = (it: It): void => {
 
 const cancels = (it: It): void => {
   it.effect("a cancel of a pending job ends it at once, under a raised token, and it never runs", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { elapse, enqueue, expectNothingDue, record, store } = yield* scene
       const id = yield* enqueue()
       const pending = yield* record(id)
@@ -32,30 +32,33 @@ const cancels = (it: It): void => {
       expect(Option.isSome(job.finishedAt)).toBe(true)
       yield* elapse(pastLease)
       yield* expectNothingDue()
-    }))
+    })
+  )
 
   it.effect("a cancel of a job that waits for a retry ends it, and its first holder's lease stays settled", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { hold, record, settle, store } = yield* scene
       const lease = yield* hold()
       yield* settle(lease, settlements.RetryLater)
       expect(yield* store.cancel(lease.jobId)).toEqual({ _tag: "canceled" })
       expect(yield* record(lease.jobId)).toMatchObject({ state: "canceled", attempt: 1 })
       expect(yield* settle(lease, settlements.RetryLater)).toEqual({ _tag: "Recorded", state: "pending" })
-    }))
+    })
+  )
 
   it.effect("a cancel of a running job leaves a request, and its holder keeps the job", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { hold, record, store } = yield* scene
       const lease = yield* hold()
       const held = yield* record(lease.jobId)
       expect(yield* store.cancel(lease.jobId)).toEqual({ _tag: "requested" })
       expect(yield* store.cancel(lease.jobId)).toEqual({ _tag: "requested" })
       expect(yield* record(lease.jobId)).toEqual({ ...held, cancelRequested: true })
-    }))
+    })
+  )
 
   it.effect("a cancel of an ended job says how it ended, and changes nothing", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { enqueue, hold, record, settle, store } = yield* scene
       const succeeded = yield* hold()
       yield* settle(succeeded, settlements.Complete)
@@ -63,24 +66,30 @@ const cancels = (it: It): void => {
       yield* settle(dead, settlements.Bury)
       const canceled = yield* enqueue()
       yield* store.cancel(canceled)
-      const cases = [[succeeded.jobId, "succeeded"], [dead.jobId, "dead"], [canceled, "canceled"]] as const
+      const cases = [
+        [succeeded.jobId, "succeeded"],
+        [dead.jobId, "dead"],
+        [canceled, "canceled"]
+      ] as const
       for (const [id, state] of cases) {
         const ended = yield* record(id)
         expect(yield* store.cancel(id)).toEqual({ _tag: "ended", state })
         expect(yield* record(id)).toEqual(ended)
       }
-    }))
+    })
+  )
 
   it.effect("a job that does not exist can be neither found, canceled nor retried", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { store } = yield* scene
       expect(yield* store.get(nobody)).toEqual(Option.none())
       expect(yield* Effect.flip(store.cancel(nobody))).toMatchObject({ _tag: "JobNotFound", jobId: nobody })
       expect(yield* Effect.flip(store.retry(nobody))).toMatchObject({ _tag: "JobNotFound", jobId: nobody })
-    }))
+    })
+  )
 
   it.effect("a cancel and a claim at once leave the job either canceled or running with a request", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { claim, enqueue, record, store } = yield* scene
       for (let turn = 0; turn < 10; turn++) {
         const id = yield* enqueue()
@@ -88,12 +97,13 @@ const cancels = (it: It): void => {
         expect(answer).toEqual(jobs.length === 1 ? { _tag: "requested" } : { _tag: "canceled" })
         expect((yield* record(id)).state).toBe(jobs.length === 1 ? "running" : "canceled")
       }
-    }))
+    })
+  )
 }
 
 const retries = (it: It): void => {
   it.effect("a retry makes a dead job pending and due now, with its whole budget and a raised token", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { elapse, hold, record, settle, store, takeOne } = yield* scene
       const lease = yield* hold({ maxAttempts: Option.some(2) })
       yield* settle(lease, settlements.Bury)
@@ -120,10 +130,11 @@ const retries = (it: It): void => {
       expect(waited).toBeDefined()
       expect((yield* record(lease.jobId)).attempts.map(({ attempt }) => attempt)).toEqual([1, 2])
       expect(yield* settle(next, settlements.Complete)).toEqual({ _tag: "Recorded", state: "succeeded" })
-    }))
+    })
+  )
 
   it.effect("a retry of a job that was canceled while it ran lets it complete", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { hold, record, renew, settle, store, takeOne } = yield* scene
       const lease = yield* hold()
       yield* store.cancel(lease.jobId)
@@ -133,10 +144,11 @@ const retries = (it: It): void => {
       const next = yield* takeOne()
       expect(yield* renew(next.lease)).toEqual({ _tag: "Renewed", cancelRequested: false })
       expect(yield* settle(next.lease, settlements.Complete)).toEqual({ _tag: "Recorded", state: "succeeded" })
-    }))
+    })
+  )
 
   it.effect("a retry of a job that was canceled before it ran lets it run", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { enqueue, settle, store, takeOne } = yield* scene
       const id = yield* enqueue()
       yield* store.cancel(id)
@@ -144,34 +156,41 @@ const retries = (it: It): void => {
       const { lease } = yield* takeOne()
       expect(lease).toMatchObject({ jobId: id, attempt: 1 })
       expect(yield* settle(lease, settlements.Complete)).toEqual({ _tag: "Recorded", state: "succeeded" })
-    }))
+    })
+  )
 
   it.effect("an unlimited budget stays unlimited after a retry", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { hold, record, settle, store } = yield* scene
       const lease = yield* hold({ maxAttempts: Option.none() })
       yield* settle(lease, settlements.Bury)
       yield* store.retry(lease.jobId)
       expect((yield* record(lease.jobId)).attemptsLeft).toEqual(Option.none())
-    }))
+    })
+  )
 
   it.effect("a job that is neither dead nor canceled can not be retried, and is left as it is", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { enqueue, hold, record, settle, store } = yield* scene
       const succeeded = yield* hold()
       yield* settle(succeeded, settlements.Complete)
       const running = yield* hold()
       const pending = yield* enqueue()
-      const cases = [[succeeded.jobId, "succeeded"], [running.jobId, "running"], [pending, "pending"]] as const
+      const cases = [
+        [succeeded.jobId, "succeeded"],
+        [running.jobId, "running"],
+        [pending, "pending"]
+      ] as const
       for (const [id, state] of cases) {
         const job = yield* record(id)
         expect(yield* Effect.flip(store.retry(id))).toMatchObject({ _tag: "JobNotEnded", jobId: id, state })
         expect(yield* record(id)).toEqual(job)
       }
-    }))
+    })
+  )
 
   it.effect("retryAll walks over all jobs and retries those that match, and no others", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { enqueue, enqueueMany, hold, queue, record, settle, store, walk } = yield* scene
       const first = yield* enqueue({ type: "mail" })
       yield* store.cancel(first)
@@ -199,12 +218,13 @@ const retries = (it: It): void => {
         expect(yield* record(id)).toMatchObject({ state: "pending", attemptsLeft: Option.some(3) })
       }
       expect((yield* record(succeeded.jobId)).state).toBe("succeeded")
-    }))
+    })
+  )
 }
 
 const looks = (it: It): void => {
   it.effect("a list has the jobs that match, by id, from the cursor on, up to its limit", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { enqueue, enqueueMany, queue, store } = yield* scene
       const ids = yield* enqueueMany(4)
       const mail = yield* enqueue({ type: "mail" })
@@ -221,10 +241,11 @@ const looks = (it: It): void => {
       expect(yield* list({}, mail, 10)).toEqual([])
       expect(yield* list({ type: "%" }, "", 10)).toEqual([])
       expect(yield* store.list({ queue }, before(second), 1)).toMatchObject([{ id: second, state: "canceled" }])
-    }))
+    })
+  )
 
   it.effect("jobs are counted by queue and state", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { enqueueMany, hold, queue, settle, store } = yield* scene
       yield* settle(yield* hold(), settlements.Complete)
       yield* settle(yield* hold(), settlements.Bury)
@@ -239,10 +260,11 @@ const looks = (it: It): void => {
         dead: 1,
         canceled: 1
       })
-    }))
+    })
+  )
 
   it.effect("refused late writes are remembered by job, oldest first, at most 20", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { hold, store } = yield* scene
       const lease = yield* hold()
       const other = yield* hold()
@@ -262,10 +284,11 @@ const looks = (it: It): void => {
       expect(yield* store.refusals(lease.jobId)).toHaveLength(20)
       expect(only(yield* store.refusals(other.jobId))).toMatchObject({ token: other.token, verb: "renew" })
       expect(yield* store.refusals(nobody)).toEqual([])
-    }))
+    })
+  )
 
   it.effect("outside of a transaction, one that is required is missing and one that is refused is not there", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { enqueue, store } = yield* scene
       expect(yield* Effect.flip(store.requireTransaction("enqueue"))).toMatchObject({
         _tag: "NotInTransaction",
@@ -274,5 +297,6 @@ const looks = (it: It): void => {
       yield* store.refuseTransaction("settle")
       expect(yield* store.detached(Effect.succeed(1))).toBe(1)
       expect(yield* store.detached(enqueue())).toMatch(/^[1-9]\d*$/)
-    }))
+    })
+  )
 }

@@ -4,7 +4,7 @@ import { before, type It, leaseLength, only, pastLease, scene, settlements } fro
 
 export const renew = (it: It): void => {
   it.effect("a renewal keeps the job from others for another lease, and changes nothing else", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { elapse, expectNothingDue, hold, record, renew, takeOne } = yield* scene
       const lease = yield* hold()
       const { dueAt: _, ...held } = yield* record(lease.jobId)
@@ -20,10 +20,11 @@ export const renew = (it: It): void => {
       yield* expectNothingDue()
       yield* elapse("11 seconds")
       expect((yield* takeOne()).lease.jobId).toBe(lease.jobId)
-    }))
+    })
+  )
 
   it.effect("a lease is renewed for as long as the renewal says", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { elapse, expectNothingDue, hold, store, takeOne } = yield* scene
       const lease = yield* hold()
       expect(yield* store.renew([lease], Duration.minutes(10))).toEqual([{ _tag: "Renewed", cancelRequested: false }])
@@ -31,10 +32,11 @@ export const renew = (it: It): void => {
       yield* expectNothingDue()
       yield* elapse("61 seconds")
       expect((yield* takeOne()).lease.jobId).toBe(lease.jobId)
-    }))
+    })
+  )
 
   it.effect("two renewals within one instant are both renewed", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { hold, store } = yield* scene
       const lease = yield* hold()
       const both = yield* Effect.all([store.renew([lease], leaseLength), store.renew([lease], leaseLength)])
@@ -42,25 +44,28 @@ export const renew = (it: It): void => {
         { _tag: "Renewed", cancelRequested: false },
         { _tag: "Renewed", cancelRequested: false }
       ])
-    }))
+    })
+  )
 
   it.effect("a renewal of no leases answers none", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { store } = yield* scene
       expect(yield* store.renew([], leaseLength)).toEqual([])
-    }))
+    })
+  )
 
   it.effect("an expired lease that nobody took over is renewed", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { elapse, expectNothingDue, hold, renew } = yield* scene
       const lease = yield* hold()
       yield* elapse(pastLease)
       expect(yield* renew(lease)).toEqual({ _tag: "Renewed", cancelRequested: false })
       yield* expectNothingDue()
-    }))
+    })
+  )
 
   it.effect("a lease that was taken over is lost, and its renewal changes nothing", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { elapse, hold, record, renew, takeOne } = yield* scene
       const lease = yield* hold()
       yield* elapse(pastLease)
@@ -68,10 +73,11 @@ export const renew = (it: It): void => {
       const held = yield* record(lease.jobId)
       expect(yield* renew(lease)).toEqual({ _tag: "Lost", reason: "superseded" })
       expect(yield* record(lease.jobId)).toEqual(held)
-    }))
+    })
+  )
 
   it.effect("a renewal of a job that is to be canceled extends its lease and says so", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { elapse, expectNothingDue, hold, record, renew, store } = yield* scene
       const lease = yield* hold()
       yield* store.cancel(lease.jobId)
@@ -81,22 +87,24 @@ export const renew = (it: It): void => {
       yield* expectNothingDue()
       expect(yield* renew(lease)).toEqual({ _tag: "Renewed", cancelRequested: true })
       expect(yield* record(lease.jobId)).toMatchObject({ state: "running", token: lease.token, cancelRequested: true })
-    }))
+    })
+  )
 
   for (const tag of ["Complete", "RetryLater", "Bury", "Snooze", "Release"] as const) {
     it.effect(`a lease is lost once its job was settled by ${tag}`, () =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const { hold, record, renew, settle } = yield* scene
         const lease = yield* hold()
         yield* settle(lease, settlements[tag])
         const settled = yield* record(lease.jobId)
         expect(yield* renew(lease)).toEqual({ _tag: "Lost", reason: "superseded" })
         expect(yield* record(lease.jobId)).toEqual(settled)
-      }))
+      })
+    )
   }
 
   it.effect("a lease on a job that was canceled in the end is lost for that reason", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { elapse, hold, renew, settle, store, take } = yield* scene
       const settled = yield* hold()
       yield* store.cancel(settled.jobId)
@@ -107,10 +115,11 @@ export const renew = (it: It): void => {
       yield* elapse(pastLease)
       expect((yield* take(1)).ended).toHaveLength(1)
       expect(yield* renew(vanished)).toEqual({ _tag: "Lost", reason: "canceled" })
-    }))
+    })
+  )
 
   it.effect("a lease is lost when its job was reaped, also after an operator's retry", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { elapse, hold, record, renew, store } = yield* scene
       const lease = yield* hold({ maxAttempts: Option.some(1) })
       yield* elapse(pastLease)
@@ -120,20 +129,22 @@ export const renew = (it: It): void => {
       const retried = yield* record(lease.jobId)
       expect(yield* renew(lease)).toEqual({ _tag: "Lost", reason: "superseded" })
       expect(yield* record(lease.jobId)).toEqual(retried)
-    }))
+    })
+  )
 
   it.effect("a lease on a job that was cleaned away is lost", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { elapse, hold, renew, settle, store } = yield* scene
       const lease = yield* hold()
       yield* settle(lease, settlements.Complete)
       yield* elapse(pastLease)
       yield* store.clean({ succeeded: Duration.seconds(1) }, before(lease.jobId), 1)
       expect((yield* renew(lease))._tag).toBe("Lost")
-    }))
+    })
+  )
 
   it.effect("renewals are answered in the order of the leases, and a lost one hinders no other", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { elapse, enqueueMany, expectNothingDue, record, renew, settle, store, take } = yield* scene
       yield* enqueueMany(4)
       const { jobs } = yield* take(4)
@@ -154,5 +165,6 @@ export const renew = (it: It): void => {
       yield* expectNothingDue()
       expect((yield* record(second.jobId)).state).toBe("succeeded")
       expect(only([yield* renew(first)])._tag).toBe("Renewed")
-    }))
+    })
+  )
 }

@@ -23,7 +23,7 @@ export const replay = (it: It): void => {
       it.effect(
         `${second} after ${first} under one token is ${same ? "recorded already" : "refused"} and changes nothing`,
         () =>
-          Effect.gen(function*() {
+          Effect.gen(function* () {
             const { hold, record, settle } = yield* scene
             const lease = yield* hold({ maxAttempts: Option.some(5) })
             yield* settle(lease, settlements[first])
@@ -39,7 +39,7 @@ export const replay = (it: It): void => {
 
   for (const tag of ["RetryLater", "Snooze", "Release"] as const) {
     it.effect(`a ${tag} whose answer was lost is recorded although another worker has the job since`, () =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const { elapse, hold, record, settle, takeOne } = yield* scene
         const lease = yield* hold({ maxAttempts: Option.some(5) })
         yield* settle(lease, settlements[tag])
@@ -51,11 +51,12 @@ export const replay = (it: It): void => {
         expect(yield* record(lease.jobId)).toEqual(held)
         yield* settle(next.lease, settlements.Complete)
         expect(yield* settle(lease, settlements[tag])).toEqual({ _tag: "Recorded", state: "pending" })
-      }))
+      })
+    )
   }
 
   it.effect("a failure without budget whose answer was lost is recorded as dead", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { hold, settle, store } = yield* scene
       const lease = yield* hold({ maxAttempts: Option.some(1) })
       yield* settle(lease, settlements.RetryLater)
@@ -63,10 +64,11 @@ export const replay = (it: It): void => {
       yield* store.retry(lease.jobId)
       expect(yield* settle(lease, settlements.RetryLater)).toEqual({ _tag: "Recorded", state: "dead" })
       expect(yield* settle(lease, settlements.Complete)).toEqual({ _tag: "AlreadySettled" })
-    }))
+    })
+  )
 
   it.effect("a settlement that became canceled and whose answer was lost is recorded as canceled", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { hold, record, settle, store } = yield* scene
       for (const tag of tags) {
         const lease = yield* hold()
@@ -76,20 +78,22 @@ export const replay = (it: It): void => {
         expect(yield* settle(lease, settlements[tag])).toEqual({ _tag: "Recorded", state: "canceled" })
         expect(yield* record(lease.jobId)).toEqual(settled)
       }
-    }))
+    })
+  )
 
   it.effect("what became of a settlement is unknown once its job was cleaned away", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { elapse, hold, settle, store } = yield* scene
       const lease = yield* hold()
       yield* settle(lease, settlements.Complete)
       yield* elapse(pastLease)
       yield* store.clean({ succeeded: Duration.seconds(1) }, before(lease.jobId), 1)
       expect(yield* settle(lease, settlements.Complete)).toEqual({ _tag: "Unknown" })
-    }))
+    })
+  )
 
   it.effect("what became of a settlement is unknown once the ledger has forgotten its attempt", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { hold, record, settle, takeOne } = yield* scene
       const lease = yield* hold()
       yield* settle(lease, settlements.Release)
@@ -100,5 +104,6 @@ export const replay = (it: It): void => {
       const settled = yield* record(lease.jobId)
       expect(yield* settle(lease, settlements.Release)).toEqual({ _tag: "Unknown" })
       expect(yield* record(lease.jobId)).toEqual(settled)
-    }))
+    })
+  )
 }

@@ -8,7 +8,7 @@ const tags = ["Complete", "RetryLater", "Bury", "Snooze", "Release"] as const
 /** What each settlement by the holder leaves behind. */
 export const settle = (it: It): void => {
   it.effect("a completed job has succeeded, with its output exactly, and is due no more", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { elapse, expectNothingDue, hold, record, settle } = yield* scene
       const output = `{"b":1.0,"a":["\\u0000","\u{1F468}\u200D\u{1F469}"],"a":2}`
       const lease = yield* hold()
@@ -28,12 +28,13 @@ export const settle = (it: It): void => {
       expect(Option.isSome(entry.endedAt)).toBe(true)
       yield* elapse(pastLease)
       yield* expectNothingDue()
-    }))
+    })
+  )
 
   it.effect("an output of nothing, an empty one and a large one are kept apart and whole", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { enqueueMany, record, store, take } = yield* scene
-      const outputs = [null, "null", "\"\"", `"${"\u{1F600}".repeat(30_000)}"`, `"${"x".repeat(200_000)}"`]
+      const outputs = [null, "null", '""', `"${"\u{1F600}".repeat(30_000)}"`, `"${"x".repeat(200_000)}"`]
       yield* enqueueMany(outputs.length)
       const { jobs } = yield* take(outputs.length)
       const verdicts = yield* store.settle(
@@ -42,10 +43,11 @@ export const settle = (it: It): void => {
       expect(verdicts).toEqual(outputs.map(() => ({ _tag: "Recorded", state: "succeeded" })))
       const records = yield* Effect.forEach(jobs, ({ lease }) => record(lease.jobId))
       expect(records.map(({ output }) => output)).toEqual(outputs.map(Option.fromNullable))
-    }))
+    })
+  )
 
   it.effect("a failed job with budget left is pending again, due after the delay, with what went wrong", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { elapse, expectNothingDue, hold, record, settle, takeOne } = yield* scene
       const lease = yield* hold({ maxAttempts: Option.some(2) })
       expect(yield* settle(lease, settlements.RetryLater)).toEqual({ _tag: "Recorded", state: "pending" })
@@ -76,10 +78,11 @@ export const settle = (it: It): void => {
       expect(again.lease).toMatchObject({ jobId: lease.jobId, attempt: 2 })
       expect(again.lease.token).toBeGreaterThan(lease.token)
       expect(again.attemptsLeft).toEqual(Option.some(0))
-    }))
+    })
+  )
 
   it.effect("a failed job without budget is dead, with its own failure as the reason", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { elapse, expectNothingDue, hold, record, settle } = yield* scene
       const lease = yield* hold({ maxAttempts: Option.some(1) })
       expect(yield* settle(lease, settlements.RetryLater)).toEqual({ _tag: "Recorded", state: "dead" })
@@ -97,10 +100,11 @@ export const settle = (it: It): void => {
       expect(only(job.attempts)).toMatchObject({ outcome: Option.some("dead"), errorCode: Option.some("upstream") })
       yield* elapse(pastLease)
       yield* expectNothingDue()
-    }))
+    })
+  )
 
   it.effect("a failed job with an unlimited budget is always pending again", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { elapse, enqueue, record, settle, takeOne } = yield* scene
       const id = yield* enqueue({ maxAttempts: Option.none() })
       for (let attempt = 1; attempt <= 4; attempt++) {
@@ -108,10 +112,11 @@ export const settle = (it: It): void => {
         yield* elapse("31 seconds")
       }
       expect(yield* record(id)).toMatchObject({ attempt: 4, attemptsLeft: Option.none() })
-    }))
+    })
+  )
 
   it.effect("a buried job is dead, whatever is left of its budget", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { elapse, expectNothingDue, hold, record, settle } = yield* scene
       const lease = yield* hold()
       expect(yield* settle(lease, settlements.Bury)).toEqual({ _tag: "Recorded", state: "dead" })
@@ -131,10 +136,11 @@ export const settle = (it: It): void => {
       })
       yield* elapse(pastLease)
       yield* expectNothingDue()
-    }))
+    })
+  )
 
   it.effect("a snoozed job is pending, due after the delay, with its attempt given back", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { elapse, enqueue, expectNothingDue, record, settle, takeOne } = yield* scene
       const id = yield* enqueue({ maxAttempts: Option.some(1) })
       for (const attempt of [1, 2, 3]) {
@@ -151,10 +157,11 @@ export const settle = (it: It): void => {
         yield* expectNothingDue()
         yield* elapse("2 seconds")
       }
-    }))
+    })
+  )
 
   it.effect("a released job is pending, due at once, with its attempt given back", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { elapse, hold, record, settle, takeOne } = yield* scene
       const lease = yield* hold({ maxAttempts: Option.some(2) })
       yield* elapse("10 seconds")
@@ -172,10 +179,11 @@ export const settle = (it: It): void => {
       const again = yield* takeOne()
       expect(again.lease.attempt).toBe(2)
       expect(Duration.toMillis(again.waited)).toBeLessThan(9_000)
-    }))
+    })
+  )
 
   it.effect("what is given back never exceeds the budget, and nothing is given back to an unlimited one", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { elapse, enqueue, record, settle, store, takeOne } = yield* scene
       // A retry renews the budget while the job has attempts behind it.
       const id = yield* enqueue({ maxAttempts: Option.some(2) })
@@ -189,10 +197,11 @@ export const settle = (it: It): void => {
       yield* elapse(pastLease)
       yield* settle((yield* takeOne()).lease, settlements.Release)
       expect((yield* record(unlimited)).attemptsLeft).toEqual(Option.none())
-    }))
+    })
+  )
 
   it.effect("text of a failure is stored as it is given, whatever characters it has", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { hold, record, settle } = yield* scene
       const message = `\u0000 '"\\; DROP TABLE jobs; -- \u{1F468}\u200D\u{1F469} ${"é".repeat(900)}`
       const lease = yield* hold()
@@ -201,11 +210,12 @@ export const settle = (it: It): void => {
       expect(job.errorMessage).toEqual(Option.some(message))
       expect(job.errorCode).toEqual(Option.some("c\u0000'\"\\ é"))
       expect(only(job.attempts).errorMessage).toEqual(Option.some(message))
-    }))
+    })
+  )
 
   for (const tag of [...tags, "Cancel"] as const) {
     it.effect(`${tag} becomes canceled where a cancel was requested, and its output is dropped`, () =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const { elapse, expectNothingDue, hold, record, settle, store } = yield* scene
         const lease = yield* hold()
         yield* store.cancel(lease.jobId)
@@ -226,11 +236,12 @@ export const settle = (it: It): void => {
         expect(Option.isSome(job.errorCode)).toBe(tag === "RetryLater" || tag === "Bury")
         yield* elapse(pastLease)
         yield* expectNothingDue()
-      }))
+      })
+    )
   }
 
   it.effect("a success takes back what went wrong before, a release does not, and the ledger keeps both", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { elapse, hold, record, settle, takeOne } = yield* scene
       const first = yield* hold({ maxAttempts: Option.some(5) })
       yield* settle(first, settlements.RetryLater)
@@ -245,16 +256,18 @@ export const settle = (it: It): void => {
         [Option.some("released"), Option.none()],
         [Option.some("completed"), Option.none()]
       ])
-    }))
+    })
+  )
 
   it.effect("a settlement of nothing answers nothing", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { store } = yield* scene
       expect(yield* store.settle([])).toEqual([])
-    }))
+    })
+  )
 
   it.effect("settlements are answered in the order given, each behind its own fence", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { elapse, enqueueMany, record, store, take, takeOne } = yield* scene
       yield* enqueueMany(6, { maxAttempts: Option.some(2) })
       const { jobs } = yield* take(6)
@@ -284,22 +297,28 @@ export const settle = (it: It): void => {
       ])
       expect(taker.lease.jobId).toBe(second.jobId)
       const states = yield* Effect.forEach([first, second, third, fourth, fifth, sixth], ({ jobId }) =>
-        Effect.map(record(jobId), ({ state }) => state))
+        Effect.map(record(jobId), ({ state }) => state)
+      )
       expect(states).toEqual(["pending", "running", "canceled", "dead", "running", "pending"])
-    }))
+    })
+  )
 
   it.effect("a hundred settlements of all kinds in one call are all recorded", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { enqueueMany, record, store, take } = yield* scene
       yield* enqueueMany(100)
       const { jobs } = yield* take(100)
       const kinds = [...tags, "Cancel"] as const
-      const given = jobs.map(({ lease }, index): readonly [typeof lease, Settlement] =>
-        [lease, settlements[kinds[index % kinds.length] ?? "Complete"]])
+      const given = jobs.map(({ lease }, index): readonly [typeof lease, Settlement] => [
+        lease,
+        settlements[kinds[index % kinds.length] ?? "Complete"]
+      ])
       const verdicts = yield* store.settle([...given].reverse())
       const states = yield* Effect.forEach(given, ([{ jobId }]) => Effect.map(record(jobId), ({ state }) => state))
-      expect(verdicts.map((verdict) => verdict._tag === "Recorded" ? verdict.state : verdict._tag).reverse())
-        .toEqual(states)
+      expect(verdicts.map((verdict) => (verdict._tag === "Recorded" ? verdict.state : verdict._tag)).reverse()).toEqual(
+        states
+      )
       expect(states.slice(0, 6)).toEqual(["succeeded", "pending", "dead", "pending", "pending", "canceled"])
-    }))
+    })
+  )
 }
