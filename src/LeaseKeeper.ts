@@ -5,7 +5,7 @@
  * windows and asks nobody: however a renewal fails or hangs, a holder hears of the end of its lease before that end comes in
  * the database (law 1, scenarios C7, C8, C9).
  */
-import { Cause, Deferred, Duration, Effect, Fiber, Metric, type Scope } from "effect"
+import { Cause, Deferred, Duration, Effect, Metric, type Scope } from "effect"
 import * as FaultLog from "./FaultLog.js"
 import { LeaseLost } from "./JobFailure.js"
 import type { JobStore, Renewal } from "./JobStore.js"
@@ -80,7 +80,7 @@ export const make = (
         Effect.interruptible,
         Effect.forkIn(scope)
       )
-    yield* loop(renewals(care, scope))
+    yield* loop(renewals(care))
     yield* loop(watch(care))
     return {
       hold: (held, window, holder) => care.hold(held, window, holder, scope),
@@ -88,24 +88,23 @@ export const make = (
     }
   })
 
-const renewals = (care: Care, scope: Scope.Scope): Effect.Effect<never> => {
+const renewals = (care: Care): Effect.Effect<never> => {
   const third = Duration.millis(Math.floor(Duration.toMillis(care.lease) / 3))
   const soon = Timer.sleepSome(Duration.times(care.lease, 1 / 15), 0.5)
-  // The round is a fiber of its own: a store call can not be interrupted, and this loop does not wait for one that hangs.
-  const round = Effect.suspend(() => care.calls < mostCalls ? care.renewDue : Effect.succeed(false)).pipe(
-    Effect.forkIn(scope),
-    Effect.flatMap(Fiber.join),
-    Effect.timeoutTo({ duration: third, onTimeout: () => false, onSuccess: (done) => done })
-  )
-  return Effect.flatMap(care.holdsSome.await, () => Timer.sleep(third)).pipe(
-    Effect.zipRight(round),
-    Effect.flatMap((done) => done ? Effect.void : repeatUntilDone(Effect.zipRight(soon, round))),
+  // A store call can not be interrupted: this loop does not wait for one that hangs, and neither does the end of the scope.
+  const round = (age: number) =>
+    Effect.suspend(() => care.calls < mostCalls ? care.renewOlder(age) : Effect.succeed(false)).pipe(
+      Effect.disconnect,
+      Effect.timeoutTo({ duration: third, onTimeout: () => false, onSuccess: (done) => done })
+    )
+  const retries = Effect.repeat(Effect.zipRight(soon, round(1 / 3)), { until: (done) => done })
+  return care.holdsSome.await.pipe(
+    Effect.zipRight(Timer.sleep(third)),
+    Effect.zipRight(round(1 / 8)),
+    Effect.flatMap((done) => done ? Effect.void : retries),
     Effect.forever
   )
 }
-
-const repeatUntilDone = (round: Effect.Effect<boolean>): Effect.Effect<unknown> =>
-  Effect.repeat(round, { until: (done) => done })
 
 const watch = (care: Care): Effect.Effect<never> =>
   care.holdsSome.await.pipe(
@@ -151,9 +150,12 @@ class Care {
     if (this.entries.size === 0) this.holdsSome.unsafeClose()
   }
 
-  /** Milliseconds to the first end of a window. The wall clock is looked at often enough to notice that the host slept. */
+  /**
+   * Milliseconds to the first end of a window. Timers stand still while a host sleeps, so the clocks are looked at after a
+   * tenth of the lease at the latest.
+   */
   nextEnd(at: Lease.Instant): number {
-    let first = Math.min(Duration.toMillis(this.lease) / 10, 30_000)
+    let first = Duration.toMillis(this.lease) / 10
     for (const entry of this.entries) first = Math.min(first, Lease.trustLeft(entry.window, at))
     return Math.max(first, 0)
   }
@@ -169,18 +171,21 @@ class Care {
     Effect.forEach(Array.from(this.entries), (entry) => entry.lose("expired"), { discard: true })
   )
 
-  /** Renews what was not renewed of late; answers whether nothing is left to be tried again soon. */
-  readonly renewDue: Effect.Effect<boolean> = Effect.flatMap(Lease.now, (at) => {
-    const young = Duration.toMillis(this.lease) / 8
-    const due = Array.from(this.entries).filter((entry) =>
-      !entry.locked && at.monotonic - entry.window.openedAt.monotonic >= young
-    )
-    const batches: Array<ReadonlyArray<Entry>> = []
-    for (let from = 0; from < due.length; from += batchSize) batches.push(due.slice(from, from + batchSize))
-    return Effect.forEach(batches, (batch) => this.renewTogether(batch), { concurrency: mostCalls }).pipe(
-      Effect.map((done) => done.every((each) => each))
-    )
-  })
+  /** Renews what was not renewed for that share of a lease; answers whether nothing is left to be tried again soon. */
+  renewOlder(share: number): Effect.Effect<boolean> {
+    return Effect.flatMap(Lease.now, (at) => {
+      const age = share * Duration.toMillis(this.lease)
+      const due = Array.from(this.entries).filter((entry) =>
+        !entry.locked && at.monotonic - entry.window.openedAt.monotonic >= age
+      )
+      const batches: Array<ReadonlyArray<Entry>> = []
+      for (let from = 0; from < due.length; from += batchSize) batches.push(due.slice(from, from + batchSize))
+      return Effect.map(
+        Effect.forEach(batches, (batch) => this.renewTogether(batch), { concurrency: mostCalls }),
+        (done) => done.every((each) => each)
+      )
+    })
+  }
 
   private renewTogether(batch: ReadonlyArray<Entry>): Effect.Effect<boolean> {
     return this.call(batch).pipe(
