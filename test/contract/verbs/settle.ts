@@ -225,6 +225,8 @@ export const settle = (it: It): void => {
         expect(job).toMatchObject({
           state: "canceled",
           token: lease.token,
+          // Nothing is given back to a job that has ended.
+          attemptsLeft: Option.some(2),
           worker: Option.none(),
           output: Option.none(),
           dueAt: Option.none(),

@@ -1,0 +1,4 @@
+import { store } from "../support/Mysql.js"
+import { property } from "./JobStoreProperty.js"
+
+property("on MySQL", store, 40)
