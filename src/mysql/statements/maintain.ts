@@ -44,7 +44,7 @@ const outlived = (retention: Retention): string => {
     const kept = retention[state]
     return kept === undefined
       ? []
-      : [`state = ${stateNumber[state]} AND TIMESTAMPDIFF(MICROSECOND, finished_at, UTC_TIMESTAMP(6)) >= ${Literal.microseconds(kept)}`]
+      : [`state = ${stateNumber[state]} AND TIMESTAMPDIFF(MICROSECOND, finished_at, UTC_TIMESTAMP(6)) > ${Literal.microseconds(kept)}`]
   })
   return rules.length === 0 ? "FALSE" : `(${rules.join(" OR ")})`
 }

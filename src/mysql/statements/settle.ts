@@ -70,7 +70,7 @@ export const writeSettlements = (
     + ` jobs.state = ${state},`
     + ` jobs.due_at = IF(${state} = 0, ${now} + INTERVAL item.delay MICROSECOND, NULL),`
     + ` jobs.finished_at = IF(${state} = 0, NULL, ${now}),`
-    + ` jobs.attempts_left = LEAST(jobs.max_attempts, jobs.attempts_left + item.returned),`
+    + ` jobs.attempts_left = LEAST(jobs.max_attempts, jobs.attempts_left + IF(${canceled}, 0, item.returned)),`
     + ` jobs.output = IF(${canceled}, NULL, item.output),`
     + ` jobs.error_code = IF(item.outcome IN ('retry', 'dead', 'completed'), item.code, jobs.error_code),`
     + ` jobs.error_message = IF(item.outcome IN ('retry', 'dead', 'completed'), item.message, jobs.error_message),`
