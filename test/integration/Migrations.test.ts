@@ -1,5 +1,7 @@
 import { describe, expect, it } from "@effect/vitest"
+import { MysqlClient } from "@effect/sql-mysql2"
 import { Duration, Effect, Exit, Redacted } from "effect"
+import * as Door from "../../src/Migrations.js"
 import * as Connections from "../../src/mysql/Connections.js"
 import * as Migrations from "../../src/mysql/Migrations.js"
 import * as Tables from "../../src/mysql/Tables.js"
@@ -27,6 +29,19 @@ const tableNames = (outside: Outside) =>
   )
 
 describe("migrations", () => {
+  it.scopedLive("are run and verified by a program of their own, through its client", () =>
+    Effect.gen(function*() {
+      const { url } = yield* emptyDatabase()
+      const client = MysqlClient.layer({ url: Redacted.make(url) })
+      yield* Effect.gen(function*() {
+        expect(yield* Effect.flip(Door.verify())).toMatchObject({ _tag: "SchemaOutdated" })
+        expect(yield* Door.run()).toHaveLength(3)
+        expect(yield* Door.run()).toEqual([])
+        yield* Door.verify()
+        expect(yield* Door.run({ tablePrefix: "other_" })).toHaveLength(3)
+      }).pipe(Effect.provide(client))
+    }))
+
   it.scopedLive("create the tables once, and do nothing the second time", () =>
     Effect.gen(function*() {
       const { connections, outside, run, steps, tables } = yield* scene

@@ -1,0 +1,47 @@
+/**
+ * Creates, upgrades and checks the library's tables, for programs that do so apart from their workers: a deployment step, or
+ * a database user of its own who may create tables.
+ */
+import { MysqlClient } from "@effect/sql-mysql2/MysqlClient"
+import { Duration, Effect } from "effect"
+import * as Connections from "./mysql/Connections.js"
+import * as Steps from "./mysql/Migrations.js"
+import * as ServerCheck from "./mysql/ServerCheck.js"
+import * as Tables from "./mysql/Tables.js"
+import type { InvalidName, MigrationError, StoreError, UnsupportedServer } from "./QueueError.js"
+
+export interface Options {
+  /** Starts the names of all tables. Default `"leasehold_"`. */
+  readonly tablePrefix?: string
+}
+
+/** What a migration or a check of it can fail with. */
+export type Failure = InvalidName | UnsupportedServer | MigrationError | StoreError
+
+const prepare = (options: Options) =>
+  Effect.gen(function*() {
+    const tables = yield* Tables.make(options.tablePrefix ?? Tables.defaultPrefix)
+    const { config } = yield* MysqlClient
+    const connections = yield* Connections.make(config, {
+      size: 2,
+      statementTimeout: Duration.seconds(5),
+      settings: Connections.pinned
+    })
+    yield* ServerCheck.identify(connections)
+    return { tables, connections, steps: yield* Steps.steps }
+  })
+
+/**
+ * Brings the tables up to this release; answers the names of the steps that were done, which are durable on return. Any
+ * number of processes may run it at once: one works, the others wait. It never deletes data.
+ *
+ * - `MigrationDirty`: a step began and did not end; the message says how to repair that.
+ * - `MigrationEdited`: a step that was applied has another text than this release ships.
+ * - `SchemaNewerThanLibrary`: a newer release has migrated this database.
+ */
+export const run = (options: Options = {}): Effect.Effect<ReadonlyArray<string>, Failure, MysqlClient> =>
+  Effect.scoped(Effect.flatMap(prepare(options), ({ connections, steps, tables }) => Steps.run(connections, tables, steps)))
+
+/** Fails unless the tables are those of this release: with `SchemaOutdated` where steps are missing. Changes nothing. */
+export const verify = (options: Options = {}): Effect.Effect<void, Failure, MysqlClient> =>
+  Effect.scoped(Effect.flatMap(prepare(options), ({ connections, steps, tables }) => Steps.verify(connections, tables, steps)))
