@@ -37,8 +37,12 @@ export const findOnPath: Effect.Effect<string, string> = Effect.flatMap(
 /**
  * The watchdog: a shell that holds the other end of a pipe from this process. The pipe closes when this process ends, in
  * whatever way, `kill -9` too; then the shell kills what it runs and removes the files.
+ *
+ * It ignores SIGPIPE, since it complains on a stderr whose reader is dead by then: dash's own "Killed" ended it before it had
+ * removed a gigabyte of data.
  */
 const watchdog = `
+trap '' PIPE
 exec 3<&0
 (cat <&3 >/dev/null; : > "$LEASEHOLD_DIR/ended"; kill -KILL "$(cat "$LEASEHOLD_DIR/child")" 2>/dev/null) & waiter=$!
 guarded() { "$@" </dev/null & echo $! > "$LEASEHOLD_DIR/child"; wait $!; }
@@ -61,6 +65,8 @@ const startWatchdog = (binary: string, dir: string, common: ReadonlyArray<string
 const stop = (child: ChildProcess): Effect.Effect<void> =>
   Effect.async((resume) => {
     if (child.exitCode !== null || child.signalCode !== null) return resume(Effect.void)
+    // `start` let go of it; without this the event loop may run empty and the process end in the middle of its finalizers.
+    child.ref()
     child.on("exit", () => resume(Effect.void))
     child.stdin?.end()
   })

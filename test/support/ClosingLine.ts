@@ -13,7 +13,8 @@ export default class ClosingLine implements Reporter {
     const skipped = count("skipped") + count("pending")
     const line = `${count("passed")} passed, ${failed} failed${skipped > 0 ? `, ${skipped} skipped` : ""}`
     // The other reporters print their summary after this hook: the line waits until the process has nothing more to say.
-    process.on("exit", () => process.stdout.write(`${line}\n`))
+    // Before the other listeners, since one of vitest's calls `process.exit` again and so skips all that come after it.
+    process.prependListener("exit", () => process.stdout.write(`${line}\n`))
   }
 }
 
