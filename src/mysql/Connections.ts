@@ -58,7 +58,7 @@ export const make = (
     const rested = new WeakMap<Mysql.Connection, number>()
     const use: Connections["use"] = (body, statementTimeout = options.statementTimeout) =>
       Effect.uninterruptible(
-        Effect.flatMap(acquire(pool, rested, options.statementTimeout), (connection) => {
+        Effect.flatMap(acquire(pool, rested, statementTimeout), (connection) => {
           const session = makeSession(connection, statementTimeout)
           return Effect.onExit(body(session), (exit) =>
             session.broken()

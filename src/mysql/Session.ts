@@ -55,7 +55,8 @@ export const toAnswer = (result: unknown): Answer => {
  */
 export const fromTransaction = (connection: Connection, timeout: Duration.Duration): Session => ({
   execute: (text, values) =>
-    connection.executeRaw(text, values).pipe(
+    // Where the verb may not be interrupted, the statement still must be, or its timeout would wait for it.
+    Effect.interruptible(connection.executeRaw(text, values)).pipe(
       Effect.map(toAnswer),
       Effect.mapError((error) => fromDriver(error.cause, true)),
       Effect.timeoutFail({
