@@ -128,8 +128,8 @@ const healthOf = (settings: Settings, lines: ReadonlyArray<Shift.Line> | undefin
     const patience = Math.max(3 * Duration.toMillis(settings.poll), 10_000)
     const queues = (lines ?? []).map(({ progress, queue, slots }): QueueHealth => ({
       queue,
-      stalled: now - progress.lastGood > patience,
-      sinceClaim: Duration.millis(now - progress.lastGood),
+      stalled: progress.since(now) > patience,
+      sinceClaim: Duration.millis(progress.since(now)),
       running: slots.busy,
       waiting: slots.waiting,
       fault: progress.fault

@@ -27,13 +27,17 @@ export interface Options {
 
 /** How a claim loop fares, for the worker's health. */
 export class Progress {
-  /** When a claim was last answered, or the loop was last seen to have no room for one; wall clock, milliseconds. */
-  lastGood: number
+  /** The loop has no room for a claim, so none is to be expected. */
+  full = false
   /** The fault that the claims meet now. */
   fault: StoreError | undefined
 
-  constructor(now: number) {
-    this.lastGood = now
+  /** @param lastGood when a claim was last answered, or there was no room for one; wall clock, milliseconds */
+  constructor(public lastGood: number) {}
+
+  /** Milliseconds since a claim was last answered, or was not needed. */
+  since(now: number): number {
+    return this.full ? 0 : now - this.lastGood
   }
 }
 
@@ -86,9 +90,12 @@ export const run = (options: Options, progress: Progress): Effect.Effect<never> 
 const awaitRoom = (slots: Slots, progress: Progress): Effect.Effect<void> =>
   Effect.suspend(() => {
     if (slots.room > 0) return Effect.void
-    return Effect.timeoutOption(slots.roomy.await, "1 second").pipe(
+    progress.full = true
+    const roomy = slots.waiting === 0 ? slots.roomy.await : Effect.raceFirst(slots.roomy.await, Effect.sleep("1 second"))
+    return roomy.pipe(
       Effect.zipRight(Clock.currentTimeMillis),
       Effect.flatMap((now) => {
+        progress.full = false
         progress.lastGood = now
         slots.withdrawStale(now)
         return awaitRoom(slots, progress)

@@ -129,7 +129,7 @@ const stop = (
 const pulse = (lines: ReadonlyArray<Line>, poll: Duration.Duration): Effect.Effect<never> => {
   const gauges = lines.map((line) => [line, Metric.tagged(Metrics.sinceClaim, "queue", line.queue)] as const)
   return Effect.flatMap(Clock.currentTimeMillis, (now) =>
-    Effect.forEach(gauges, ([{ progress }, gauge]) => Metric.set(gauge, (now - progress.lastGood) / 1_000), {
+    Effect.forEach(gauges, ([{ progress }, gauge]) => Metric.set(gauge, progress.since(now) / 1_000), {
       discard: true
     })).pipe(
     Effect.zipRight(Timer.sleep(Duration.max(poll, Duration.seconds(1)))),
