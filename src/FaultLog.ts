@@ -21,10 +21,10 @@ export const make = (loop: string): FaultLog => {
   let saidAt = 0
   return {
     report: (error) =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         const now = yield* Clock.currentTimeMillis
         const reason = error._tag === "StoreUnavailable" ? error.reason : error._tag
-        yield* Metric.update(Metric.tagged(Metrics.faults, "outcome", reason), 1)
+        yield* Metric.update(Metrics.bind(Metrics.faults, { outcome: reason }), 1)
         faults++
         unsaid++
         if (faults > 1 && now - saidAt < silence) return

@@ -66,7 +66,7 @@ export const make = (
   store: JobStore["Type"],
   lease: Duration.Duration
 ): Effect.Effect<LeaseKeeper, never, Scope.Scope> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const scope = yield* Effect.scope
     const failed = yield* Deferred.make<never>()
     const care = new Care(store, lease)
@@ -75,7 +75,8 @@ export const make = (
         Effect.onError((cause) =>
           Cause.isInterruptedOnly(cause)
             ? Effect.void
-            : Effect.zipRight(care.loseAll, Deferred.failCause(failed, cause))),
+            : Effect.zipRight(care.loseAll, Deferred.failCause(failed, cause))
+        ),
         store.detached,
         Effect.interruptible,
         Effect.forkIn(scope)
@@ -93,7 +94,7 @@ const renewals = (care: Care): Effect.Effect<never> => {
   const soon = Timer.sleepSome(Duration.times(care.lease, 1 / 15), 0.5)
   // A store call can not be interrupted: this loop does not wait for one that hangs, and neither does the end of the scope.
   const round = (age: number) =>
-    Effect.suspend(() => care.calls < mostCalls ? care.renewOlder(age) : Effect.succeed(false)).pipe(
+    Effect.suspend(() => (care.calls < mostCalls ? care.renewOlder(age) : Effect.succeed(false))).pipe(
       Effect.disconnect,
       Effect.timeoutTo({ duration: third, onTimeout: () => false, onSuccess: (done) => done })
     )
@@ -101,18 +102,20 @@ const renewals = (care: Care): Effect.Effect<never> => {
   return care.holdsSome.await.pipe(
     Effect.zipRight(Timer.sleep(third)),
     Effect.zipRight(round(1 / 8)),
-    Effect.flatMap((done) => done ? Effect.void : retries),
+    Effect.flatMap((done) => (done ? Effect.void : retries)),
     Effect.forever
   )
 }
 
 const watch = (care: Care): Effect.Effect<never> =>
   care.holdsSome.await.pipe(
-    Effect.zipRight(Effect.flatMap(Lease.now, (at) => {
-      const pause = care.nextEnd(at)
-      care.watchedUntil = at.monotonic + pause
-      return Timer.sleep(Duration.millis(pause))
-    })),
+    Effect.zipRight(
+      Effect.flatMap(Lease.now, (at) => {
+        const pause = care.nextEnd(at)
+        care.watchedUntil = at.monotonic + pause
+        return Timer.sleep(Duration.millis(pause))
+      })
+    ),
     Effect.zipRight(care.expire),
     Effect.forever
   )
@@ -165,7 +168,8 @@ class Care {
       Array.from(this.entries).filter((entry) => Lease.trustLeft(entry.window, at) <= 0),
       (entry) => entry.lose("expired"),
       { discard: true }
-    ))
+    )
+  )
 
   readonly loseAll: Effect.Effect<void> = Effect.suspend(() =>
     Effect.forEach(Array.from(this.entries), (entry) => entry.lose("expired"), { discard: true })
@@ -175,8 +179,8 @@ class Care {
   renewOlder(share: number): Effect.Effect<boolean> {
     return Effect.flatMap(Lease.now, (at) => {
       const age = share * Duration.toMillis(this.lease)
-      const due = Array.from(this.entries).filter((entry) =>
-        !entry.locked && at.monotonic - entry.window.openedAt.monotonic >= age
+      const due = Array.from(this.entries).filter(
+        (entry) => !entry.locked && at.monotonic - entry.window.openedAt.monotonic >= age
       )
       const batches: Array<ReadonlyArray<Entry>> = []
       for (let from = 0; from < due.length; from += batchSize) batches.push(due.slice(from, from + batchSize))
@@ -198,10 +202,7 @@ class Care {
       }),
       Effect.tap(() => this.faults.recovered),
       Effect.catchAll((error) =>
-        this.faults.report(error).pipe(
-          Effect.zipRight(Metric.update(outcomes.failed, batch.length)),
-          Effect.as(false)
-        )
+        this.faults.report(error).pipe(Effect.zipRight(Metric.update(outcomes.failed, batch.length)), Effect.as(false))
       )
     )
   }
@@ -210,15 +211,18 @@ class Care {
   call(batch: ReadonlyArray<Entry>): Effect.Effect<ReadonlyArray<Renewal>, StoreError> {
     const sent = Effect.flatMap(Lease.now, (openedAt) => {
       const leases = batch.map((entry) => entry.lease)
-      return this.store.renew(leases, this.lease).pipe(
-        Effect.tap((renewals) =>
-          Effect.forEach(
-            batch,
-            (entry, index) => entry.answered(renewals[index] ?? { _tag: "Busy" }, Lease.trustFrom(openedAt, this.lease)),
-            { discard: true }
+      return this.store
+        .renew(leases, this.lease)
+        .pipe(
+          Effect.tap((renewals) =>
+            Effect.forEach(
+              batch,
+              (entry, index) =>
+                entry.answered(renewals[index] ?? { _tag: "Busy" }, Lease.trustFrom(openedAt, this.lease)),
+              { discard: true }
+            )
           )
         )
-      )
     })
     return Effect.acquireUseRelease(
       Effect.sync(() => this.calls++),
@@ -280,7 +284,8 @@ class Entry implements Held {
       return Effect.onExit(effect, (exit) =>
         Effect.sync(() => {
           this.locked = exit._tag === "Success"
-        }))
+        })
+      )
     })
   }
 
@@ -313,7 +318,7 @@ class Entry implements Held {
   }
 }
 
-const outcomeOf = (outcome: string) => Metric.tagged(Metrics.renewals, "outcome", outcome)
+const outcomeOf = (outcome: string) => Metrics.bind(Metrics.renewals, { outcome })
 const outcomes = {
   Renewed: outcomeOf("renewed"),
   Lost: outcomeOf("lost"),

@@ -30,14 +30,13 @@ export interface Options {
  * waits for one batch at most. Any number of them may run at once, in any number of processes.
  */
 export const make = (options: Options = {}): Effect.Effect<Effect.Effect<never>, InvalidOption, JobStore> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const store = yield* JobStore
     const interval = (
       option: string,
       value: Duration.DurationInput | false | undefined,
       fallback: Duration.DurationInput
-    ) =>
-      value === false ? Effect.succeed(undefined) : Setting.duration(option, value, fallback, "1 second", "1 day")
+    ) => (value === false ? Effect.succeed(undefined) : Setting.duration(option, value, fallback, "1 second", "1 day"))
     const reap = yield* interval("maintenance.reap", options.reap, "30 seconds")
     const clean = yield* interval("maintenance.clean", options.clean, "5 minutes")
     const retention = yield* retentionOf(options.retention ?? {})
@@ -50,12 +49,14 @@ export const make = (options: Options = {}): Effect.Effect<Effect.Effect<never>,
     )
   })
 
-const retentionOf = (
-  given: NonNullable<Options["retention"]>
-): Effect.Effect<Cleaner.Retention, InvalidOption> =>
-  Effect.gen(function*() {
+const retentionOf = (given: NonNullable<Options["retention"]>): Effect.Effect<Cleaner.Retention, InvalidOption> =>
+  Effect.gen(function* () {
     const retention: { -readonly [State in keyof Cleaner.Retention]: Cleaner.Retention[State] } = {}
-    for (const [state, fallback] of [["succeeded", 7], ["canceled", 7], ["dead", 30]] as const) {
+    for (const [state, fallback] of [
+      ["succeeded", 7],
+      ["canceled", 7],
+      ["dead", 30]
+    ] as const) {
       const value = given[state]
       if (value === false) continue
       retention[state] = yield* Setting.duration(
@@ -71,4 +72,6 @@ const retentionOf = (
 
 /** Runs maintenance for as long as the layer lives. `Worker` does so by itself, unless it is given `maintenance: false`. */
 export const layer = (options: Options = {}): Layer.Layer<never, InvalidOption, JobStore> =>
-  Layer.scopedDiscard(Effect.flatMap(make(options), (loops) => Effect.forkScoped(Restarting.forever("maintenance", loops))))
+  Layer.scopedDiscard(
+    Effect.flatMap(make(options), (loops) => Effect.forkScoped(Restarting.forever("maintenance", loops)))
+  )

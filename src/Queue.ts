@@ -61,9 +61,12 @@ export const enqueueAll = <Type extends string, P, S, E>(
   payloads: ReadonlyArray<P>,
   options?: Request.CommonOptions
 ): Effect.Effect<ReadonlyArray<Enqueued>, Client.EnqueueError, Queue> =>
-  enqueueMany(payloads.map((payload) => request(job, payload, options)), {
-    requireTransaction: options?.requireTransaction
-  })
+  enqueueMany(
+    payloads.map((payload) => request(job, payload, options)),
+    {
+      requireTransaction: options?.requireTransaction
+    }
+  )
 
 /** Adds jobs of several types, made by {@link request}, all or none of them; answers in their order. Fails as `enqueue`. */
 export const enqueueMany = (
@@ -84,9 +87,10 @@ export const get = (id: string): Effect.Effect<JobRecord, Client.FindError, Queu
   Effect.flatMap(Queue, (queue) => queue.get(id))
 
 /** The job that an idempotency key names, for as long as its row exists. */
-export const find = (
-  idempotency: { readonly scope?: string; readonly key: string }
-): Effect.Effect<Option.Option<JobRecord>, KeyInvalid | TransactionAborted | StoreError, Queue> =>
+export const find = (idempotency: {
+  readonly scope?: string
+  readonly key: string
+}): Effect.Effect<Option.Option<JobRecord>, KeyInvalid | TransactionAborted | StoreError, Queue> =>
   Effect.flatMap(Queue, (queue) => queue.find(idempotency))
 
 /**
@@ -161,10 +165,13 @@ export const claim = <Type extends string, P, S, E>(
   job: Job.Job<Type, P, S, E>,
   options?: ClaimOptions
 ): Effect.Effect<HeldLease<P, S>, NothingDue | Client.ClaimError, Queue | Scope.Scope> =>
-  Effect.flatMap(claimOption(job, options), Option.match({
-    onNone: () => Effect.fail(new NothingDue({ jobType: job.type, queue: job.queue })),
-    onSome: Effect.succeed
-  }))
+  Effect.flatMap(
+    claimOption(job, options),
+    Option.match({
+      onNone: () => Effect.fail(new NothingDue({ jobType: job.type, queue: job.queue })),
+      onSome: Effect.succeed
+    })
+  )
 
 /** As {@link claim}; none where no job is due. */
 export const claimOption = <Type extends string, P, S, E>(

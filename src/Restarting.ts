@@ -12,7 +12,10 @@ export const forever = <E, R>(name: string, effect: Effect.Effect<never, E, R>):
     Effect.tapDefect((cause) => Effect.logFatal(`${name} died and starts again`, cause)),
     Effect.catchAllDefect((defect) => Effect.fail(new Died(defect))),
     Effect.retry({ while: (error) => error instanceof Died, schedule: restarts }),
-    Effect.catchIf((error): error is Died => error instanceof Died, (died) => Effect.die(died.defect))
+    Effect.catchIf(
+      (error): error is Died => error instanceof Died,
+      (died) => Effect.die(died.defect)
+    )
   )
 
 class Died {

@@ -16,15 +16,19 @@ export const duration = (
 ): Effect.Effect<Duration.Duration, InvalidOption> => {
   const wanted = value ?? fallback
   // `finite` cuts what is longer than 365 days, which no range here exceeds: what was cut is out of range.
-  const given = Option.filter(finite(wanted), (time) =>
-    Duration.between(time, { minimum: least, maximum: most }) && Duration.equals(time, Duration.decode(wanted)))
+  const given = Option.filter(
+    finite(wanted),
+    (time) =>
+      Duration.between(time, { minimum: least, maximum: most }) && Duration.equals(time, Duration.decode(wanted))
+  )
   return Option.match(given, {
     onNone: () => Effect.fail(new InvalidOption({ option, value, accepted: `${show(least)} to ${show(most)}` })),
     onSome: Effect.succeed
   })
 }
 
-const show = (input: Duration.DurationInput) => typeof input === "string" ? input : Duration.format(Duration.decode(input))
+const show = (input: Duration.DurationInput) =>
+  typeof input === "string" ? input : Duration.format(Duration.decode(input))
 
 /** A whole number within a range; `fallback` where the option is left out. */
 export const wholeNumber = (

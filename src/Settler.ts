@@ -4,7 +4,7 @@
  * Group commit: whatever waits goes together, and a lone settlement goes at once. A settlement is tried again through
  * everything that can pass, for as long as its lease is trusted, and is never sent after (ruling 17).
  */
-import { Deferred, Duration, Effect, Either, FiberId, FiberSet, Option, Queue as Mailbox, type Scope } from "effect"
+import { Deferred, Duration, Effect, Either, FiberId, FiberSet, Queue as Mailbox, Option, type Scope } from "effect"
 import * as Attempt from "./Attempt.js"
 import * as FaultLog from "./FaultLog.js"
 import { LeaseLost } from "./JobFailure.js"
@@ -54,7 +54,7 @@ interface Item {
 
 /** A settler for as long as the scope is open. At most two calls to the store are under way at once. */
 export const make = (store: JobStore["Type"]): Effect.Effect<Settler, never, Scope.Scope> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const waiting = yield* Mailbox.unbounded<Item>()
     const open = new Set<Item>()
     // Last of all: nobody waits for a settler that is gone.
@@ -65,8 +65,11 @@ export const make = (store: JobStore["Type"]): Effect.Effect<Settler, never, Sco
       // One turn of the scheduler, so that handlers which end together are written together.
       Effect.yieldNow().pipe(
         Effect.zipRight(Mailbox.takeUpTo(waiting, batchSize - 1)),
-        Effect.flatMap((rest) => Effect.forEach(batches([first, ...rest]), (batch) => sender.send(batch), { discard: true }))
-      ))
+        Effect.flatMap((rest) =>
+          Effect.forEach(batches([first, ...rest]), (batch) => sender.send(batch), { discard: true })
+        )
+      )
+    )
     for (let call = 0; call < mostCalls; call++) {
       yield* Effect.forever(flush).pipe(store.detached, Effect.interruptible, Effect.forkScoped)
     }
@@ -96,7 +99,8 @@ class Sender {
   /** Sends a batch until each item has its answer. A mistake of the library reaches those who wait, not the other batches. */
   send(batch: ReadonlyArray<Item>): Effect.Effect<void> {
     return Effect.catchAllCause(this.sendTrusted(batch), (cause) =>
-      Effect.forEach(batch, (item) => Deferred.failCause(item.done, cause), { discard: true }))
+      Effect.forEach(batch, (item) => Deferred.failCause(item.done, cause), { discard: true })
+    )
   }
 
   private sendTrusted(batch: ReadonlyArray<Item>): Effect.Effect<void> {
@@ -108,27 +112,37 @@ class Sender {
         if (reason === undefined) trusted.push(item)
         else refused.push([item, reason])
       }
-      const refuse = refused.length === 0
-        ? Effect.void
-        : Effect.forEach(refused, ([item, reason]) => this.lost(item, reason), { discard: true })
+      const refuse =
+        refused.length === 0
+          ? Effect.void
+          : Effect.forEach(refused, ([item, reason]) => this.lost(item, reason), { discard: true })
       return trusted.length === 0 ? refuse : Effect.zipRight(refuse, this.call(trusted))
     })
   }
 
   private call(batch: ReadonlyArray<Item>): Effect.Effect<void> {
     return this.store.settle(batch.map((item) => [item.held.lease, item.settlement])).pipe(
-      Effect.withSpan("leasehold.settle", { attributes: { settlements: batch.length }, root: true, kind: "client" }),
+      Effect.withSpan("leasehold.settle", {
+        attributes: { settlements: batch.length },
+        root: true,
+        kind: "client",
+        captureStackTrace: false
+      }),
+      // A call that hangs must not hold up the end of the scope.
+      Effect.disconnect,
       Effect.either,
-      Effect.flatMap(Either.match({
-        onLeft: (error) => this.failed(batch, error),
-        onRight: (verdicts) =>
-          Effect.zipRight(
-            this.faults.recovered,
-            Effect.forEach(batch, (item, index) => this.answer(item, verdicts[index] ?? { _tag: "Unknown" }), {
-              discard: true
-            })
-          )
-      }))
+      Effect.flatMap(
+        Either.match({
+          onLeft: (error) => this.failed(batch, error),
+          onRight: (verdicts) =>
+            Effect.zipRight(
+              this.faults.recovered,
+              Effect.forEach(batch, (item, index) => this.answer(item, verdicts[index] ?? { _tag: "Unknown" }), {
+                discard: true
+              })
+            )
+        })
+      )
     )
   }
 
@@ -180,7 +194,11 @@ class Sender {
       // The other batches do not wait for this one.
       return Effect.asVoid(FiberSet.run(this.fibers, Effect.zipRight(backOff(item), this.send([item]))))
     }
-    item.settlement = { _tag: "Bury", code: "settlement_rejected", message: "The database refused to store the outcome" }
+    item.settlement = {
+      _tag: "Bury",
+      code: "settlement_rejected",
+      message: "The database refused to store the outcome"
+    }
     const settled = Effect.zipRight(this.sendTrusted([item]), Deferred.isDone(item.done))
     return Effect.flatMap(settled, (done) => {
       if (!done) item.settlement = own
@@ -193,9 +211,13 @@ class Sender {
     if (item.unknown && reason === "expired") {
       return Effect.asVoid(Deferred.fail(item.done, new OutcomeUnknown({ verb: item.verb, jobId: lease.jobId })))
     }
-    const remembered = this.store.recordRefusals([{ lease, verb: item.verb }]).pipe(
-      Effect.catchAll((error) => Effect.logDebug(`The refusal of a late ${item.verb} was not remembered: ${error.message}`))
-    )
+    const remembered = this.store
+      .recordRefusals([{ lease, verb: item.verb }])
+      .pipe(
+        Effect.catchAll((error) =>
+          Effect.logDebug(`The refusal of a late ${item.verb} was not remembered: ${error.message}`)
+        )
+      )
     const { jobId, token } = lease
     return Effect.zipRight(
       Deferred.fail(item.done, new LeaseLost({ jobId, token, during: item.verb, reason })),
@@ -209,7 +231,11 @@ const backOff = (item: Item): Effect.Effect<void> =>
   Timer.sleepSome(Duration.millis(Math.min(500, 20 * 2 ** (item.tries - 1))), 0.5)
 
 const lengthOf = ({ settlement }: Item): number =>
-  settlement._tag === "Complete" ? (settlement.output?.length ?? 0) : "message" in settlement ? settlement.message.length : 0
+  settlement._tag === "Complete"
+    ? (settlement.output?.length ?? 0)
+    : "message" in settlement
+      ? settlement.message.length
+      : 0
 
 /** Splits what waits so that no call carries too much: long outputs alone, the others up to a total length. */
 const batches = (items: ReadonlyArray<Item>): ReadonlyArray<ReadonlyArray<Item>> => {

@@ -18,3 +18,13 @@ export const sleep = (duration: Duration.Duration): Effect.Effect<void> =>
 /** Sleeps for a random part of `duration`, from `least` of it to the whole. */
 export const sleepSome = (duration: Duration.Duration, least: number): Effect.Effect<void> =>
   Effect.flatMap(Random.nextRange(least, 1), (share) => sleep(Duration.times(duration, share)))
+
+/**
+ * Waits for an effect, but no longer than `time`, also in a finalizer. An effect that can not be interrupted goes on without
+ * anybody waiting for it.
+ */
+export const within = (effect: Effect.Effect<unknown>, time: Duration.Duration): Effect.Effect<void> =>
+  Effect.raceFirst(
+    Effect.interruptible(Effect.disconnect(Effect.interruptible(Effect.asVoid(effect)))),
+    Effect.interruptible(sleep(time))
+  )

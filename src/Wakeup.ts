@@ -13,21 +13,24 @@ export interface Signal {
   readonly clear: Effect.Effect<void>
 }
 
-export class Wakeup extends Context.Tag("leasehold/Wakeup")<Wakeup, {
-  /** A job of this queue is due and visible to others now. */
-  readonly notify: (queue: string) => Effect.Effect<void>
-  /**
-   * A job of this queue was written in a transaction whose end nobody will report: signals after 10, 20, 40, … 640
-   * milliseconds. So a worker hears of it late, never early (ruling 14); after that its poll finds it.
-   */
-  readonly notifyLater: (queue: string) => Effect.Effect<void>
-  readonly subscribe: (queue: string) => Effect.Effect<Signal, never, Scope.Scope>
-}>() {}
+export class Wakeup extends Context.Tag("leasehold/Wakeup")<
+  Wakeup,
+  {
+    /** A job of this queue is due and visible to others now. */
+    readonly notify: (queue: string) => Effect.Effect<void>
+    /**
+     * A job of this queue was written in a transaction whose end nobody will report: signals after 10, 20, 40, … 640
+     * milliseconds. So a worker hears of it late, never early (ruling 14); after that its poll finds it.
+     */
+    readonly notifyLater: (queue: string) => Effect.Effect<void>
+    readonly subscribe: (queue: string) => Effect.Effect<Signal, never, Scope.Scope>
+  }
+>() {}
 
 const firstDelay = 10
 const lastDelay = 640
 
-export const make: Effect.Effect<Wakeup["Type"], never, Scope.Scope> = Effect.gen(function*() {
+export const make: Effect.Effect<Wakeup["Type"], never, Scope.Scope> = Effect.gen(function* () {
   const ears = new Map<string, Set<Mailbox.Queue<void>>>()
   const backOffs = new Map<string, BackOff>()
   const fibers = yield* FiberSet.make<void>()
@@ -36,7 +39,7 @@ export const make: Effect.Effect<Wakeup["Type"], never, Scope.Scope> = Effect.ge
     Effect.suspend(() => Effect.forEach(ears.get(queue) ?? [], (ear) => Mailbox.offer(ear, void 0), { discard: true }))
 
   const backOff = (queue: string, state: BackOff) =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       while (true) {
         const slept = state.delay
         state.delay = slept * 2
@@ -65,7 +68,7 @@ export const make: Effect.Effect<Wakeup["Type"], never, Scope.Scope> = Effect.ge
         return FiberSet.run(fibers, Effect.interruptible(backOff(queue, state)))
       }),
     subscribe: (queue) =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         // One place, the newest signal wins: what came between a claim and the wait after it is kept, once.
         const ear = yield* Effect.acquireRelease(Mailbox.sliding<void>(1), Mailbox.shutdown)
         yield* Effect.acquireRelease(

@@ -37,11 +37,14 @@ export interface Health {
 }
 
 /** A worker that runs in a layer. */
-export class Worker extends Context.Tag("leasehold/Worker")<Worker, {
-  readonly id: string
-  /** Its health at this moment. Asks nobody. */
-  readonly health: Effect.Effect<Health>
-}>() {}
+export class Worker extends Context.Tag("leasehold/Worker")<
+  Worker,
+  {
+    readonly id: string
+    /** Its health at this moment. Asks nobody. */
+    readonly health: Effect.Effect<Health>
+  }
+>() {}
 
 /** The health of the worker in the context. */
 export const health: Effect.Effect<Health, never, Worker> = Effect.flatMap(Worker, (worker) => worker.health)
@@ -61,7 +64,7 @@ export const make = <const Jobs extends ReadonlyArray<Job.Any>>(
   InvalidName | InvalidOption,
   Requirements<Jobs>
 > =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const settings = yield* check(options)
     const maintenance = options.maintenance === false ? Effect.never : yield* Maintenance.make(options.maintenance)
     const services: Shift.Services = {
@@ -77,9 +80,13 @@ export const make = <const Jobs extends ReadonlyArray<Job.Any>>(
       health: Effect.suspend(() => healthOf(settings, lines)),
       run: Shift.run(settings, services, (started) => {
         lines = started
-      }).pipe(Effect.ensuring(Effect.sync(() => {
-        lines = undefined
-      })))
+      }).pipe(
+        Effect.ensuring(
+          Effect.sync(() => {
+            lines = undefined
+          })
+        )
+      )
     }
   })
 
@@ -126,14 +133,16 @@ const kindsOf = (
 const healthOf = (settings: Settings, lines: ReadonlyArray<Shift.Line> | undefined): Effect.Effect<Health> =>
   Effect.map(Clock.currentTimeMillis, (now) => {
     const patience = Math.max(3 * Duration.toMillis(settings.poll), 10_000)
-    const queues = (lines ?? []).map(({ progress, queue, slots }): QueueHealth => ({
-      queue,
-      stalled: progress.since(now) > patience,
-      sinceClaim: Duration.millis(progress.since(now)),
-      running: slots.busy,
-      waiting: slots.waiting,
-      fault: progress.fault
-    }))
+    const queues = (lines ?? []).map(
+      ({ progress, queue, slots }): QueueHealth => ({
+        queue,
+        stalled: progress.since(now) > patience,
+        sinceClaim: Duration.millis(progress.since(now)),
+        running: slots.busy,
+        waiting: slots.waiting,
+        fault: progress.fault
+      })
+    )
     const good = lines !== undefined && queues.every(({ stalled }) => !stalled)
     return { status: good ? "good" : "bad", worker: settings.worker, queues }
   })

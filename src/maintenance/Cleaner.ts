@@ -9,10 +9,7 @@ import * as Walk from "./Walk.js"
 /** Where a state has no retention, its jobs are kept for ever. */
 export type Retention = Parameters<JobStore["Type"]["clean"]>[0]
 
-export const run = (
-  store: JobStore["Type"],
-  interval: Duration.Duration,
-  retention: Retention
-): Effect.Effect<never> =>
+export const run = (store: JobStore["Type"], interval: Duration.Duration, retention: Retention): Effect.Effect<never> =>
   Walk.forever("clean", interval, (after) =>
-    Effect.tap(store.clean(retention, after, Walk.batchSize), ({ cleaned }) => Metric.update(Metrics.cleaned, cleaned)))
+    Effect.tap(store.clean(retention, after, Walk.batchSize), ({ cleaned }) => Metric.update(Metrics.cleaned, cleaned))
+  )

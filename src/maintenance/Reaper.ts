@@ -11,4 +11,5 @@ import * as Walk from "./Walk.js"
 
 export const run = (store: JobStore["Type"], interval: Duration.Duration): Effect.Effect<never> =>
   Walk.forever("reap", interval, (after) =>
-    Effect.tap(store.reap(after, Walk.batchSize), ({ ended }) => Vanished.report(ended)))
+    Effect.tap(store.reap(after, Walk.batchSize), ({ ended }) => Vanished.report(ended))
+  )

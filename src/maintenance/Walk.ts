@@ -25,7 +25,7 @@ export const forever = (
   const faults = FaultLog.make(name)
   const rest = Timer.sleepSome(Duration.times(interval, 1.5), 1 / 3)
   const step = (after: Cursor) =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const started = yield* Clock.currentTimeMillis
       const next = yield* Effect.uninterruptible(batch(after)).pipe(
         Effect.tap(() => faults.recovered),
@@ -36,7 +36,7 @@ export const forever = (
       yield* Timer.sleep(Duration.millis((yield* Clock.currentTimeMillis) - started))
       return next
     })
-  const walk = Effect.gen(function*() {
+  const walk = Effect.gen(function* () {
     let at: Option.Option<Cursor> = Option.some("")
     while (Option.isSome(at)) at = yield* step(at.value)
   })

@@ -10,9 +10,16 @@ import * as Lease from "../Lease.js"
 import * as LeaseKeeper from "../LeaseKeeper.js"
 import * as Outcome from "../Outcome.js"
 import * as Payload from "../Payload.js"
-import { AlreadySettled, type InTransaction, type InvalidOption, PayloadInvalid, type StoreError } from "../QueueError.js"
+import {
+  AlreadySettled,
+  type InTransaction,
+  type InvalidOption,
+  PayloadInvalid,
+  type StoreError
+} from "../QueueError.js"
 import * as Setting from "../Setting.js"
 import { type Settler, toSettlement } from "../Settler.js"
+import * as Timer from "../Timer.js"
 
 export interface ClaimOptions {
   /** 300 ms to 1 day, default 30 seconds. A fiber of the scope renews it at every third. */
@@ -38,23 +45,20 @@ export const claim = <Type extends string, P, S, E>(
   services: Services,
   job: Job.Job<Type, P, S, E>,
   options: ClaimOptions
-): Effect.Effect<
-  Option.Option<Lease.HeldLease<P, S>>,
-  InvalidOption | InTransaction | StoreError,
-  Scope.Scope
-> =>
-  Effect.gen(function*() {
+): Effect.Effect<Option.Option<Lease.HeldLease<P, S>>, InvalidOption | InTransaction | StoreError, Scope.Scope> =>
+  Effect.gen(function* () {
     const duration = yield* Setting.duration("lease", options.lease, "30 seconds", "300 millis", "1 day")
     const onClose = yield* Setting.word("onClose", options.onClose, ["expire", "release"])
     yield* services.store.refuseTransaction("claim")
     const keeper = yield* LeaseKeeper.make(services.store, duration)
     while (true) {
-      const hand = yield* Effect.acquireRelease(
-        take(services, keeper, job, duration),
-        (taken) => Option.isSome(taken) ? taken.value.close(onClose) : Effect.void
+      const hand = yield* Effect.acquireRelease(take(services, keeper, job, duration), (taken) =>
+        Option.isSome(taken) ? taken.value.close(onClose) : Effect.void
       )
       if (Option.isNone(hand)) return Option.none()
-      const decoded = yield* Effect.either(job.payload.decodeVersion(hand.value.job.payload, hand.value.job.payloadVersion))
+      const decoded = yield* Effect.either(
+        job.payload.decodeVersion(hand.value.job.payload, hand.value.job.payloadVersion)
+      )
       if (decoded._tag === "Right") return Option.some(hand.value.heldLease(job, decoded.right))
       yield* hand.value.bury("payload_invalid", decoded.left.message)
     }
@@ -66,19 +70,22 @@ const take = <Type extends string, P, S, E>(
   job: Job.Job<Type, P, S, E>,
   duration: Duration.Duration
 ): Effect.Effect<Option.Option<Hand>, StoreError> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const window = Lease.trustFrom(yield* Lease.now, duration)
-    const { jobs: [claimed] } = yield* services.store.detached(services.store.claim({
-      queue: job.queue,
-      types: [{ type: job.type, version: job.version }],
-      worker: services.worker,
-      lease: duration,
-      limit: 1
-    }))
+    const {
+      jobs: [claimed]
+    } = yield* services.store.detached(
+      services.store.claim({
+        queue: job.queue,
+        types: [{ type: job.type, version: job.version }],
+        worker: services.worker,
+        lease: duration,
+        limit: 1
+      })
+    )
     if (claimed === undefined) return Option.none()
     const loss = yield* Deferred.make<never, LeaseLost>()
-    const lossBy = (reason: LeaseKeeper.LossReason) =>
-      Deferred.fail(loss, lossDuring(claimed.lease, "holding", reason))
+    const lossBy = (reason: LeaseKeeper.LossReason) => Deferred.fail(loss, lossDuring(claimed.lease, "holding", reason))
     const held = yield* keeper.hold(claimed.lease, window, { cancelRequested: lossBy("canceled"), lost: lossBy })
     return Option.some(new Hand(services, claimed, held, loss, yield* Effect.makeSemaphore(1)))
   })
@@ -110,14 +117,19 @@ class Hand {
       lost: Deferred.await(this.loss),
       renew: this.held.renew,
       complete: (output) =>
-        Effect.flatMap(encodeOutput(job, output), (text) => this.settle("complete", { _tag: "Complete", output: text })),
+        Effect.flatMap(encodeOutput(job, output), (text) =>
+          this.settle("complete", { _tag: "Complete", output: text })
+        ),
       completeWith: (effect) =>
         this.completeWith(
           Effect.flatMap(effect, (value) => Effect.map(encodeOutput(job, value), (text) => [text, value] as const))
         ),
-      fail: (failure) => Effect.flatMap(this.settlementOf(job, failure), (settlement) => this.settle("fail", settlement)),
+      fail: (failure) =>
+        Effect.flatMap(this.settlementOf(job, failure), (settlement) => this.settle("fail", settlement)),
       snooze: (delay) =>
-        Effect.flatMap(this.toSettlement(job, Outcome.Snooze({ delay })), (settlement) => this.settle("snooze", settlement)),
+        Effect.flatMap(this.toSettlement(job, Outcome.Snooze({ delay })), (settlement) =>
+          this.settle("snooze", settlement)
+        ),
       release: this.settle("release", { _tag: "Release" })
     }
   }
@@ -134,13 +146,13 @@ class Hand {
   /** What becomes of a lease that nobody settled. A job that was canceled meanwhile ends so in any case. */
   close(onClose: "expire" | "release"): Effect.Effect<void> {
     return Effect.flatMap(Deferred.isDone(this.loss), (lost) => {
-      const ended = this.ended !== undefined || (onClose === "expire" && !lost)
-        ? Effect.void
-        : this.write("release", { _tag: "Release" }).pipe(
-          Effect.catchAll((error) => Effect.logDebug(error.message)),
-          Effect.disconnect,
-          Effect.timeoutOption(closeTime)
-        )
+      const ended =
+        this.ended !== undefined || (onClose === "expire" && !lost)
+          ? Effect.void
+          : Timer.within(
+              Effect.catchAll(this.write("release", { _tag: "Release" }), (error) => Effect.logDebug(error.message)),
+              closeTime
+            )
       return Effect.zipRight(ended, this.held.forget)
     })
   }
@@ -152,7 +164,8 @@ class Hand {
   private write(verb: string, settlement: Settlement): Effect.Effect<void, Exclude<Lease.SettleError, InTransaction>> {
     const { lease } = this.job
     const settled = Effect.flatMap(this.services.settler.settle(this.held, settlement, verb), (state) =>
-      state === "canceled" ? Effect.fail(lossDuring(lease, verb, "canceled")) : Effect.void)
+      state === "canceled" ? Effect.fail(lossDuring(lease, verb, "canceled")) : Effect.void
+    )
     return this.once(settled)
   }
 
@@ -161,23 +174,28 @@ class Hand {
   ): Effect.Effect<A, E | Lease.SettleError, R> {
     const { held, services } = this
     const { lease } = this.job
-    return this.once(Effect.flatMap(Lease.now, (at): Effect.Effect<A, E | Lease.SettleError, R> => {
-      const reason = held.distrust(at)
-      return reason === undefined
-        ? held.whileLocked(services.store.completeWith(lease, effect))
-        : Effect.fail(lossDuring(lease, "completeWith", reason))
-    }))
+    return this.once(
+      Effect.flatMap(Lease.now, (at): Effect.Effect<A, E | Lease.SettleError, R> => {
+        const reason = held.distrust(at)
+        return reason === undefined
+          ? held.whileLocked(services.store.completeWith(lease, effect))
+          : Effect.fail(lossDuring(lease, "completeWith", reason))
+      })
+    )
   }
 
   /** One settlement at a time, and none after one that counted. */
   private once<A, E, R>(settlement: Effect.Effect<A, E, R>): Effect.Effect<A, E | LeaseLost | AlreadySettled, R> {
     const { jobId, token } = this.job.lease
-    const attempt = Effect.suspend((): Effect.Effect<A, E | LeaseLost | AlreadySettled, R> =>
-      this.ended === undefined ? settlement : Effect.fail(this.ended))
+    const attempt = Effect.suspend(
+      (): Effect.Effect<A, E | LeaseLost | AlreadySettled, R> =>
+        this.ended === undefined ? settlement : Effect.fail(this.ended)
+    )
     return attempt.pipe(
       Effect.tap(() => this.end(new AlreadySettled({ jobId, token }))),
       Effect.tapError((error) =>
-        error instanceof LeaseLost || error instanceof AlreadySettled ? this.end(error) : Effect.void),
+        error instanceof LeaseLost || error instanceof AlreadySettled ? this.end(error) : Effect.void
+      ),
       this.turns.withPermits(1)
     )
   }
@@ -197,16 +215,17 @@ class Hand {
       failure._tag === "Permanent"
         ? Outcome.Dead({ code: failure.code, message: failure.message })
         : Outcome.Retry({
-          code: failure.code,
-          message: failure.message,
-          retryAfter: Option.fromNullable(failure.retryAfter)
-        })
+            code: failure.code,
+            message: failure.message,
+            retryAfter: Option.fromNullable(failure.retryAfter)
+          })
     )
   }
 
   private toSettlement(job: Job.Definition, outcome: Outcome.Outcome): Effect.Effect<Settlement> {
     return Effect.map(Effect.zip(Random.next, Attempt.Redactor), ([random, redactor]) =>
-      toSettlement(outcome, job.retry, this.job.lease.attempt, random, redactor))
+      toSettlement(outcome, job.retry, this.job.lease.attempt, random, redactor)
+    )
   }
 }
 
@@ -217,10 +236,11 @@ const encodeOutput = <Type extends string, P, S, E>(
   job: Job.Job<Type, P, S, E>,
   output: S
 ): Effect.Effect<string | null, PayloadInvalid> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const text = yield* job.success.encode(output)
     return yield* Payload.checkSize(text, job.type, "output", yield* Payload.Limit)
   }).pipe(
     Effect.catchTag("PayloadTooLarge", ({ message }) =>
-      Effect.fail(new PayloadInvalid({ jobType: job.type, part: "output", reason: message })))
+      Effect.fail(new PayloadInvalid({ jobType: job.type, part: "output", reason: message }))
+    )
   )

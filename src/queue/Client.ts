@@ -4,7 +4,15 @@
 import { Clock, Duration, Effect, Metric, Option, Schema, type Scope } from "effect"
 import type * as Job from "../Job.js"
 import { JobId, type JobRecord } from "../JobRecord.js"
-import { type CancelAnswer, type Cursor, type Enqueued, type JobFilter, JobStore, type NewJob, type QueueCount } from "../JobStore.js"
+import {
+  type CancelAnswer,
+  type Cursor,
+  type Enqueued,
+  type JobFilter,
+  JobStore,
+  type NewJob,
+  type QueueCount
+} from "../JobStore.js"
 import type { HeldLease } from "../Lease.js"
 import * as Metrics from "../Metrics.js"
 import {
@@ -34,7 +42,12 @@ import * as Request from "./Request.js"
 import * as Story from "./Story.js"
 
 /** What an enqueue can be answered with instead. */
-export type EnqueueError = Request.RequestError | NotInTransaction | IdempotencyConflict | TransactionAborted | StoreError
+export type EnqueueError =
+  | Request.RequestError
+  | NotInTransaction
+  | IdempotencyConflict
+  | TransactionAborted
+  | StoreError
 
 /** What a verb on one job can be answered with instead. */
 export type FindError = JobNotFound | TransactionAborted | StoreError
@@ -75,9 +88,10 @@ export interface Client {
     options?: { readonly requireTransaction?: boolean | undefined }
   ) => Effect.Effect<ReadonlyArray<Enqueued>, EnqueueError>
   readonly get: (id: string) => Effect.Effect<JobRecord, FindError>
-  readonly find: (
-    idempotency: { readonly scope?: string; readonly key: string }
-  ) => Effect.Effect<Option.Option<JobRecord>, KeyInvalid | TransactionAborted | StoreError>
+  readonly find: (idempotency: {
+    readonly scope?: string
+    readonly key: string
+  }) => Effect.Effect<Option.Option<JobRecord>, KeyInvalid | TransactionAborted | StoreError>
   readonly list: (options?: ListOptions) => Effect.Effect<ReadonlyArray<JobRecord>, InvalidOption | StoreError>
   readonly counts: Effect.Effect<ReadonlyArray<QueueCount>, StoreError>
   readonly result: <Type extends string, P, S, E>(
@@ -101,7 +115,7 @@ export interface Client {
 /** Jobs that one batch of a walk looks at. */
 const batchSize = 500
 
-export const make: Effect.Effect<Client, never, JobStore | Wakeup | Scope.Scope> = Effect.gen(function*() {
+export const make: Effect.Effect<Client, never, JobStore | Wakeup | Scope.Scope> = Effect.gen(function* () {
   const store = yield* JobStore
   const wakeup = yield* Wakeup
   const hands: ByHand.Services = { store, settler: yield* Settler.make(store), worker: WorkerId.make() }
@@ -115,10 +129,14 @@ export const make: Effect.Effect<Client, never, JobStore | Wakeup | Scope.Scope>
 
   const get = (id: string): Effect.Effect<JobRecord, FindError> =>
     Effect.flatMap(checkId(id), (jobId) =>
-      Effect.flatMap(store.get(jobId), Option.match({
-        onNone: () => Effect.fail(new JobNotFound({ jobId })),
-        onSome: Effect.succeed
-      })))
+      Effect.flatMap(
+        store.get(jobId),
+        Option.match({
+          onNone: () => Effect.fail(new JobNotFound({ jobId })),
+          onSome: Effect.succeed
+        })
+      )
+    )
 
   const setPaused = (queue: string, paused: boolean) =>
     Effect.flatMap(Setting.name("queue", queue), (name) => store.setPaused(name, paused))
@@ -133,15 +151,18 @@ export const make: Effect.Effect<Client, never, JobStore | Wakeup | Scope.Scope>
       ),
     enqueueMany: (requests, options) =>
       Effect.all(requests).pipe(
-        Effect.flatMap((jobs) => jobs.length === 0 ? Effect.succeed([]) : insert(jobs, options?.requireTransaction)),
+        Effect.flatMap((jobs) => (jobs.length === 0 ? Effect.succeed([]) : insert(jobs, options?.requireTransaction))),
         spanned("enqueue", { jobs: requests.length })
       ),
     get,
     find: (idempotency) =>
-      Effect.flatMap(Request.checkIdentity(idempotency), Option.match({
-        onNone: () => Effect.succeedNone,
-        onSome: ({ key, scope }) => store.find(scope, key)
-      })),
+      Effect.flatMap(
+        Request.checkIdentity(idempotency),
+        Option.match({
+          onNone: () => Effect.succeedNone,
+          onSome: ({ key, scope }) => store.find(scope, key)
+        })
+      ),
     list: ({ after = "", limit, ...filter } = {}) =>
       Effect.flatMap(Setting.wholeNumber("limit", limit, 100, 1, 1_000), (most) => store.list(filter, after, most)),
     counts: store.counts,
@@ -151,17 +172,20 @@ export const make: Effect.Effect<Client, never, JobStore | Wakeup | Scope.Scope>
       Effect.flatMap(get(id), (job) => Effect.map(store.refusals(job.id), (refusals) => Story.tell(job, refusals))),
     cancel: (id) =>
       Effect.flatMap(checkId(id), (jobId) => store.cancel(jobId)).pipe(
-        Effect.tap(({ _tag }) => Metric.update(Metric.tagged(Metrics.cancels, "outcome", _tag), 1)),
+        Effect.tap(({ _tag }) => Metric.update(Metrics.bind(Metrics.cancels, { outcome: _tag }), 1)),
         spanned("cancel", {})
       ),
     retry: (id) => Effect.flatMap(checkId(id), (jobId) => store.retry(jobId)),
     retryAll: (filter = {}) =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         let retried = 0
         let after: Option.Option<Cursor> = Option.some("")
         while (Option.isSome(after)) {
-          const batch: { readonly next: Option.Option<Cursor>; readonly retried: number } =
-            yield* store.retryAll(filter, after.value, batchSize)
+          const batch: { readonly next: Option.Option<Cursor>; readonly retried: number } = yield* store.retryAll(
+            filter,
+            after.value,
+            batchSize
+          )
           retried += batch.retried
           after = batch.next
         }
@@ -191,12 +215,12 @@ const announcer = (store: JobStore["Type"], wakeup: Wakeup["Type"]) => {
   const counters = new Map<string, Metric.Metric.Counter<number>>()
   const counterOf = ({ queue, type }: NewJob) => {
     const key = `${queue} ${type}`
-    const known = counters.get(key) ?? Metric.tagged(Metric.tagged(Metrics.enqueued, "queue", queue), "type", type)
+    const known = counters.get(key) ?? Metrics.bind(Metrics.enqueued, { queue, type })
     counters.set(key, known)
     return known
   }
   return (jobs: ReadonlyArray<NewJob>, enqueued: ReadonlyArray<Enqueued>): Effect.Effect<void> =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const queues = new Set<string>()
       for (const [index, job] of jobs.entries()) {
         if (enqueued[index]?.created !== true) continue
@@ -220,11 +244,11 @@ const awaitResult = <Type extends string, P, S, E>(
   id: string,
   timeout: Duration.DurationInput | undefined
 ): Effect.Effect<S, ResultError> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const jobId = yield* checkId(id)
     const time = yield* Setting.duration("timeout", timeout, "30 seconds", "0 millis", "365 days")
     const deadline = (yield* Clock.currentTimeMillis) + Duration.toMillis(time)
-    for (let pause = 20;; pause = Math.min(pause * 1.5, 1_000)) {
+    for (let pause = 20; ; pause = Math.min(pause * 1.5, 1_000)) {
       const looked = yield* Effect.either(look(store, job, jobId))
       if (looked._tag === "Right") return looked.right
       const left = deadline - (yield* Clock.currentTimeMillis)
@@ -240,12 +264,16 @@ const look = <Type extends string, P, S, E>(
   job: Job.Job<Type, P, S, E>,
   jobId: JobId
 ): Effect.Effect<S, ResultError> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const found = yield* store.get(jobId)
     if (Option.isNone(found)) return yield* new JobNotFound({ jobId })
     const record = found.value
     if (record.type !== job.type) {
-      return yield* new PayloadInvalid({ jobType: job.type, part: "output", reason: `job ${jobId} is a ${record.type}` })
+      return yield* new PayloadInvalid({
+        jobType: job.type,
+        part: "output",
+        reason: `job ${jobId} is a ${record.type}`
+      })
     }
     const unsaid = () => ""
     switch (record.state) {
@@ -265,5 +293,6 @@ const look = <Type extends string, P, S, E>(
   }).pipe(
     // No transaction is open here: this one was the read's own.
     Effect.catchTag("TransactionAborted", ({ reason }) =>
-      Effect.fail(new StoreUnavailable({ verb: "result", reason, code: "transaction_aborted" })))
+      Effect.fail(new StoreUnavailable({ verb: "result", reason, code: "transaction_aborted" }))
+    )
   )

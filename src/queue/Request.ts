@@ -45,15 +45,22 @@ export const make = <Type extends string, P, S, E>(
   payload: P,
   options: EnqueueOptions = {}
 ): Effect.Effect<NewJob, RequestError> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     if (Option.isSome(job.invalid)) return yield* job.invalid.value
     const priority = options.priority ?? job.priority
     if (!Job.isPriority(priority)) {
-      return yield* new InvalidOption({ option: "priority", value: priority, accepted: "a whole number from 0 (first) to 9" })
+      return yield* new InvalidOption({
+        option: "priority",
+        value: priority,
+        accepted: "a whole number from 0 (first) to 9"
+      })
     }
     const text = yield* job.payload.encode(payload)
     yield* Payload.checkSize(text, job.type, "payload", yield* Payload.Limit)
-    const identity = yield* checkIdentity(options.idempotency, Option.map(job.idempotencyKey, (keyOf) => keyOf(payload)))
+    const identity = yield* checkIdentity(
+      options.idempotency,
+      Option.map(job.idempotencyKey, (keyOf) => keyOf(payload))
+    )
     const { maxAttempts } = job.retry
     return {
       queue: job.queue,
@@ -88,7 +95,7 @@ export const checkIdentity = (
   return Effect.succeedSome({ scope, key })
 }
 
-const sizeOf = (text: unknown): number => typeof text === "string" ? Buffer.byteLength(text) : 0
+const sizeOf = (text: unknown): number => (typeof text === "string" ? Buffer.byteLength(text) : 0)
 
 const fits = (text: unknown, least: number): text is string =>
   typeof text === "string" && sizeOf(text) >= least && sizeOf(text) <= longestText && !loneSurrogate.test(text)
@@ -96,10 +103,13 @@ const fits = (text: unknown, least: number): text is string =>
 /** 9999-12-31T23:59:59Z, the last second that a column can hold. */
 const lastTime = 253_402_300_799_000
 
-const dueOf = ({ delay, runAt }: { readonly delay?: unknown; readonly runAt?: unknown }): Effect.Effect<
-  NewJob["due"],
-  TimeInvalid | InvalidOption
-> => {
+const dueOf = ({
+  delay,
+  runAt
+}: {
+  readonly delay?: unknown
+  readonly runAt?: unknown
+}): Effect.Effect<NewJob["due"], TimeInvalid | InvalidOption> => {
   if (delay !== undefined && runAt !== undefined) {
     return Effect.fail(new InvalidOption({ option: "runAt", value: "beside delay", accepted: "either delay or runAt" }))
   }

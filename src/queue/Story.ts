@@ -29,7 +29,8 @@ export const tell = (job: JobRecord, refusals: ReadonlyArray<RefusalRecord>): St
     event(job.enqueuedAt, "enqueued", `Enqueued as ${job.type} in queue ${job.queue}, due ${text(job.firstDueAt)}`),
     ...job.attempts.flatMap(eventsOf),
     ...refusals.map(({ at, token, verb, worker }) =>
-      event(at, "refused", `A late ${verb} under lease ${token} was refused; nothing was written`, token, worker)),
+      event(at, "refused", `A late ${verb} under lease ${token} was refused; nothing was written`, token, worker)
+    ),
     ...Option.match(job.finishedAt, {
       onNone: () => [],
       onSome: (at) => [event(at, "finished", `Ended: ${job.state}${because(job.errorCode, job.errorMessage)}`)]
@@ -87,8 +88,10 @@ const standing = (job: JobRecord): string => {
     case "pending":
       return `Waits to be claimed, due ${due}, ${budget}`
     case "running":
-      return `Held by ${Option.getOrElse(job.worker, () => "a worker")} under lease ${job.token} until ${due}`
+      return (
+        `Held by ${Option.getOrElse(job.worker, () => "a worker")} under lease ${job.token} until ${due}`
         + `${job.cancelRequested ? ", to be canceled" : ""}, ${budget}`
+      )
     case "succeeded":
       return "Succeeded"
     case "dead":

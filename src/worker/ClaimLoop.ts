@@ -5,8 +5,8 @@ import { Clock, Duration, Effect, Metric } from "effect"
 import * as FaultLog from "../FaultLog.js"
 import type { Claimed, ClaimRequest, JobStore } from "../JobStore.js"
 import * as Lease from "../Lease.js"
-import * as Vanished from "../maintenance/Vanished.js"
 import * as Metrics from "../Metrics.js"
+import * as Vanished from "../maintenance/Vanished.js"
 import type { StoreError } from "../QueueError.js"
 import * as Timer from "../Timer.js"
 import type { Signal } from "../Wakeup.js"
@@ -54,11 +54,11 @@ const mostClaimed = 200
  */
 export const run = (options: Options, progress: Progress): Effect.Effect<never> => {
   const { poll, queue, signal, slots } = options
-  const metrics = Metric.tagged(Metrics.claimDuration, "queue", queue)
+  const metrics = Metrics.bind(Metrics.claimDuration, { queue })
   const faults = FaultLog.make(`claim of queue ${queue}`)
   const idle = Effect.raceFirst(signal.wait, Timer.sleepSome(poll, 0.8))
 
-  const round = Effect.gen(function*() {
+  const round = Effect.gen(function* () {
     yield* awaitRoom(slots, progress)
     yield* signal.clear
     const claimed = yield* Effect.uninterruptible(claimAndStart(options, metrics))
@@ -75,12 +75,15 @@ export const run = (options: Options, progress: Progress): Effect.Effect<never> 
   })
   return round.pipe(
     Effect.matchEffect({
-      onSuccess: () => Effect.sync(() => void (failures = 0)),
+      onSuccess: () =>
+        Effect.sync(() => {
+          failures = 0
+        }),
       onFailure: (error) =>
-        Effect.sync(() => void (progress.fault = error)).pipe(
-          Effect.zipRight(faults.report(error)),
-          Effect.zipRight(backOff)
-        )
+        Effect.suspend(() => {
+          progress.fault = error
+          return Effect.zipRight(faults.report(error), backOff)
+        })
     }),
     Effect.forever
   )
@@ -91,7 +94,8 @@ const awaitRoom = (slots: Slots, progress: Progress): Effect.Effect<void> =>
   Effect.suspend(() => {
     if (slots.room > 0) return Effect.void
     progress.full = true
-    const roomy = slots.waiting === 0 ? slots.roomy.await : Effect.raceFirst(slots.roomy.await, Effect.sleep("1 second"))
+    const roomy =
+      slots.waiting === 0 ? slots.roomy.await : Effect.raceFirst(slots.roomy.await, Effect.sleep("1 second"))
     return roomy.pipe(
       Effect.zipRight(Clock.currentTimeMillis),
       Effect.flatMap((now) => {
@@ -107,7 +111,7 @@ const claimAndStart = (
   { executor, kinds, lease, queue, slots, store, worker }: Options,
   duration: Metric.Metric.Histogram<number>
 ): Effect.Effect<Claimed, StoreError> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const openedAt = yield* Lease.now
     const types = Array.from(kinds.values(), ({ runnable: { job } }) => ({ type: job.type, version: job.version }))
     const request: ClaimRequest = { queue, types, worker, lease, limit: Math.min(slots.room, mostClaimed) }
@@ -121,9 +125,9 @@ const claimAndStart = (
     yield* Vanished.report(claimed.ended)
     const window = Lease.trustFrom(openedAt, lease)
     if (Lease.trustLeft(window, answeredAt) <= 0) {
-      yield* Effect.logWarning("A claim was answered after its leases had run out; its jobs are left to the next claim").pipe(
-        Effect.annotateLogs({ queue, claimed: claimed.jobs.length, duration_ms: took })
-      )
+      yield* Effect.logWarning(
+        "A claim was answered after its leases had run out; its jobs are left to the next claim"
+      ).pipe(Effect.annotateLogs({ queue, claimed: claimed.jobs.length, duration_ms: took }))
       return claimed
     }
     for (const job of claimed.jobs) {

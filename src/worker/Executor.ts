@@ -2,7 +2,6 @@
  * Runs claimed jobs: `Executor.biography` reads from top to bottom as the life of one attempt.
  */
 import { Clock, type Duration, Effect, FiberSet, Metric, Option, Random } from "effect"
-import * as Attempt from "../Attempt.js"
 import type * as Job from "../Job.js"
 import { LeaseLost } from "../JobFailure.js"
 import type { JobId, JobState } from "../JobRecord.js"
@@ -74,7 +73,8 @@ export class Executor {
   /** Tells every attempt that the worker stops: those that wait are given back, handlers are interrupted. */
   get stopAll(): Effect.Effect<void> {
     return Effect.suspend(() =>
-      Effect.forEach(Array.from(this.underWay.keys()), (attempt) => attempt.interrupt("shutdown"), { discard: true }))
+      Effect.forEach(Array.from(this.underWay.keys()), (attempt) => attempt.interrupt("shutdown"), { discard: true })
+    )
   }
 
   private attempt(job: ClaimedJob, kind: Kind, window: Lease.TrustWindow): Effect.Effect<void> {
@@ -83,7 +83,8 @@ export class Executor {
     this.underWay.set(supervision, job.lease.jobId)
     return keeper.hold(job.lease, window, supervision).pipe(
       Effect.flatMap((held) =>
-        Effect.ensuring(this.biography({ job, kind, held, supervision, completed: false }), held.forget)),
+        Effect.ensuring(this.biography({ job, kind, held, supervision, completed: false }), held.forget)
+      ),
       Effect.ensuring(Effect.sync(() => this.underWay.delete(supervision))),
       Effect.annotateLogs(Report.annotations(job))
     )
@@ -91,11 +92,14 @@ export class Executor {
 
   private biography(life: Life): Effect.Effect<void> {
     const { slots } = this.options
-    return Effect.gen(this, function*() {
+    return Effect.gen(this, function* () {
       const admission = yield* this.admission(life)
       if (admission !== "slot") return yield* this.turnedAway(life, admission)
       const outcome = yield* this.perform(life)
-      yield* Effect.ensuring(this.conclude(life, outcome), Effect.sync(() => slots.resultGone()))
+      yield* Effect.ensuring(
+        this.conclude(life, outcome),
+        Effect.sync(() => slots.resultGone())
+      )
     })
   }
 
@@ -118,7 +122,7 @@ export class Executor {
     const { slots, store } = this.options
     const { job, kind, supervision } = life
     const supervise: Job.Supervise = (handler) => supervision.supervise(Report.spanOf(job, handler))
-    return Effect.gen(this, function*() {
+    return Effect.gen(this, function* () {
       const started = yield* Clock.currentTimeMillis
       yield* slots.countSlot(1)
       const outcome = yield* kind.runnable.perform(job, this.leaseOf(life), supervise, store.detached).pipe(
@@ -126,7 +130,8 @@ export class Executor {
           Effect.flatMap(Clock.currentTimeMillis, (now) => {
             slots.handlerEnded(now - started)
             return slots.countSlot(-1)
-          }))
+          })
+        )
       )
       const ran = (yield* Clock.currentTimeMillis) - started
       yield* Metric.update(kind.metrics.ran, ran / 1_000)
@@ -153,21 +158,22 @@ export class Executor {
           Effect.flatMap(Lease.now, (at) => {
             const reason = held.distrust(at)
             if (reason !== undefined) {
-              return Effect.fail(new LeaseLost({ jobId: lease.jobId, token: lease.token, during: "completeWith", reason }))
+              return Effect.fail(
+                new LeaseLost({ jobId: lease.jobId, token: lease.token, during: "completeWith", reason })
+              )
             }
-            return Effect.tap(
-              held.whileLocked(restore(this.options.store.completeWith(lease, effect))),
-              () => Effect.sync(() => void (life.completed = true))
+            return Effect.tap(held.whileLocked(restore(this.options.store.completeWith(lease, effect))), () =>
+              Effect.sync(() => {
+                life.completed = true
+              })
             )
-          }))
+          })
+        )
     }
   }
 
   /** Writes what the attempt came to, or leaves its lease alone where nothing may be written. */
-  private conclude(
-    life: Life,
-    [outcome, ran]: readonly [Option.Option<Outcome>, number]
-  ): Effect.Effect<void> {
+  private conclude(life: Life, [outcome, ran]: readonly [Option.Option<Outcome>, number]): Effect.Effect<void> {
     const { supervision } = life
     if (life.completed) return Report.ended(life, "completed", ran)
     if (Option.isNone(outcome)) return this.lost(life, "the handler")

@@ -62,7 +62,7 @@ const messages: { readonly [E in Metrics.Ending]: string } = {
 
 /** An attempt whose end is durable, or was left open on purpose. `ran` is the handler's time in milliseconds. */
 export const ended = (
-  { job, kind }: Attempted,
+  { kind }: Attempted,
   ending: Metrics.Ending,
   ran: number,
   settlement?: Settlement
@@ -72,7 +72,8 @@ export const ended = (
   const log = (warns ? Effect.logWarning : Effect.logInfo)(messages[ending])
   const details: Record<string, unknown> = { duration_ms: ran }
   if (settlement !== undefined && "code" in settlement) details.error_code = settlement.code
-  if (settlement !== undefined && "delay" in settlement) details.delay_ms = Math.round(Duration.toMillis(settlement.delay))
+  if (settlement !== undefined && "delay" in settlement)
+    details.delay_ms = Math.round(Duration.toMillis(settlement.delay))
   return counted.pipe(
     Effect.zipRight(Effect.annotateLogs(log, details)),
     Effect.zipRight(details.error_code === "defect" ? Metric.update(kind.metrics.defects, 1) : Effect.void)
@@ -83,6 +84,8 @@ export const ended = (
 export const unwritten = ({ kind }: Attempted, error: SettlementLost): Effect.Effect<void> =>
   Metric.update(kind.metrics.finished.lost, 1).pipe(
     Effect.zipRight(error._tag === "LeaseLost" ? Metric.update(kind.metrics.leasesLost, 1) : Effect.void),
-    Effect.zipRight(error._tag === "OutcomeUnknown" ? Effect.logError(error.message) : Effect.logWarning(error.message)),
+    Effect.zipRight(
+      error._tag === "OutcomeUnknown" ? Effect.logError(error.message) : Effect.logWarning(error.message)
+    ),
     Effect.annotateLogs(error._tag === "LeaseLost" ? { error_code: error.reason } : { error_code: error._tag })
   )

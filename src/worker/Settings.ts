@@ -71,7 +71,7 @@ const defaultConcurrency = 10
 
 /** Checks all options; fails with the first that is out of range, named as it was written. */
 export const check = (options: Options): Effect.Effect<Settings, InvalidOption | InvalidName> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const shutdown = options.shutdown ?? {}
     return {
       worker: yield* Setting.name("worker id", options.workerId ?? WorkerId.make()),
@@ -94,7 +94,8 @@ export const check = (options: Options): Effect.Effect<Settings, InvalidOption |
 const checkJobs = (
   jobs: ReadonlyArray<Job.Any>
 ): Effect.Effect<ReadonlyArray<Job.Any>, InvalidOption | InvalidName> => {
-  if (jobs.length === 0) return Effect.fail(new InvalidOption({ option: "jobs", value: "[]", accepted: "one job or more" }))
+  if (jobs.length === 0)
+    return Effect.fail(new InvalidOption({ option: "jobs", value: "[]", accepted: "one job or more" }))
   const types = new Set<string>()
   for (const job of jobs) {
     if (Option.isSome(job.invalid)) return Effect.fail(job.invalid.value)
@@ -110,7 +111,7 @@ const checkQueues = (
   jobs: ReadonlyArray<Job.Any>,
   given: NonNullable<Options["queues"]>
 ): Effect.Effect<ReadonlyMap<string, QueueSettings>, InvalidOption | InvalidName> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const used = new Set(jobs.map((job) => job.queue))
     for (const queue of Object.keys(given)) {
       yield* Setting.name("queue", queue)

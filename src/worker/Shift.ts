@@ -49,7 +49,7 @@ export const run = (
   onStart: (lines: ReadonlyArray<Line>) => void
 ): Effect.Effect<never, ShutdownTimeout> =>
   Effect.uninterruptibleMask((restore) =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const scope = yield* Scope.make()
       const shift = yield* Scope.extend(start(settings, services), scope)
       onStart(shift.lines)
@@ -58,7 +58,7 @@ export const run = (
       const exit = yield* Effect.exit(restore(shift.serve))
       const unfinished = yield* aside(shift.stop)
       // What is still under way now was given up; it must not keep the worker from ending.
-      yield* aside(within(Scope.close(scope, Exit.void), settings.interruptGrace))
+      yield* aside(Timer.within(Scope.close(scope, Exit.void), settings.interruptGrace))
       yield* Effect.annotateLogs(
         unfinished.length === 0
           ? Effect.logInfo("Worker stopped")
@@ -76,12 +76,8 @@ export const run = (
 const aside = <A, E>(effect: Effect.Effect<A, E>): Effect.Effect<A, E> =>
   Effect.flatMap(Effect.forkDaemon(Effect.interruptible(effect)), Fiber.join)
 
-/** Waits for an effect, no longer than that; where it can not be interrupted it goes on behind. */
-const within = (effect: Effect.Effect<unknown>, time: Duration.Duration): Effect.Effect<void> =>
-  Effect.raceFirst(Effect.disconnect(Effect.asVoid(effect)), Timer.sleep(time))
-
 const start = (settings: Settings, services: Services) =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const { store } = services
     const keeper = yield* LeaseKeeper.make(store, settings.lease)
     const settler = yield* Settler.make(store)
@@ -93,7 +89,17 @@ const start = (settings: Settings, services: Services) =>
       const kinds = services.kinds.get(queue) ?? new Map<string, Kind>()
       const { interruptGrace, unfinished } = settings
       const { redactor } = services
-      const executor = new Executor({ store, keeper, settler, kinds, slots, fibers, interruptGrace, unfinished, redactor })
+      const executor = new Executor({
+        store,
+        keeper,
+        settler,
+        kinds,
+        slots,
+        fibers,
+        interruptGrace,
+        unfinished,
+        redactor
+      })
       const progress = new ClaimLoop.Progress(yield* Clock.currentTimeMillis)
       const signal = yield* services.wakeup.subscribe(queue)
       lines.push({ queue, slots, executor, progress })
@@ -115,24 +121,22 @@ const stop = (
   loops: Fiber.Fiber<never>,
   attempts: FiberSet.FiberSet<void, never>
 ): Effect.Effect<ReadonlyArray<JobId>> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const { grace, interruptGrace } = settings
     for (const { slots } of lines) slots.close()
-    yield* within(Fiber.interrupt(loops), interruptGrace)
-    yield* within(FiberSet.awaitEmpty(attempts), grace)
+    yield* Timer.within(Fiber.interrupt(loops), interruptGrace)
+    yield* Timer.within(FiberSet.awaitEmpty(attempts), grace)
     yield* Effect.forEach(lines, ({ executor }) => executor.stopAll, { discard: true })
-    yield* within(FiberSet.awaitEmpty(attempts), Duration.times(interruptGrace, 2))
+    yield* Timer.within(FiberSet.awaitEmpty(attempts), Duration.times(interruptGrace, 2))
     return lines.flatMap(({ executor }) => executor.unfinished)
   })
 
 /** Keeps the gauge of the last good claim true also where a claim hangs. */
 const pulse = (lines: ReadonlyArray<Line>, poll: Duration.Duration): Effect.Effect<never> => {
-  const gauges = lines.map((line) => [line, Metric.tagged(Metrics.sinceClaim, "queue", line.queue)] as const)
+  const gauges = lines.map((line) => [line, Metrics.bind(Metrics.sinceClaim, { queue: line.queue })] as const)
   return Effect.flatMap(Clock.currentTimeMillis, (now) =>
     Effect.forEach(gauges, ([{ progress }, gauge]) => Metric.set(gauge, progress.since(now) / 1_000), {
       discard: true
-    })).pipe(
-    Effect.zipRight(Timer.sleep(Duration.max(poll, Duration.seconds(1)))),
-    Effect.forever
-  )
+    })
+  ).pipe(Effect.zipRight(Timer.sleep(Duration.max(poll, Duration.seconds(1)))), Effect.forever)
 }

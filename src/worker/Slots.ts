@@ -38,7 +38,7 @@ export class Slots {
     readonly concurrency: number,
     private readonly mostAhead: number
   ) {
-    this.inUse = Metric.tagged(Metrics.slotsInUse, "queue", queue)
+    this.inUse = Metrics.bind(Metrics.slotsInUse, { queue })
   }
 
   get waiting(): number {
@@ -64,7 +64,7 @@ export class Slots {
 
   private get ahead(): number {
     if (this.runTime === undefined) return 0
-    const startable = this.concurrency * longestWait / Math.max(1, this.runTime)
+    const startable = (this.concurrency * longestWait) / Math.max(1, this.runTime)
     return Math.floor(Math.min(this.mostAhead, startable))
   }
 

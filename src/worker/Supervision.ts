@@ -66,7 +66,7 @@ export class Supervision implements Holder {
     return Effect.suspend(() => {
       this.stop = stop
       const stopped = Option.match(this.interruption, { onNone: () => Effect.void, onSome: stop })
-      return Effect.tap(Effect.zipRight(stopped, wait), () => Effect.sync(() => void (this.stop = undefined)))
+      return Effect.tap(Effect.zipRight(stopped, wait), () => this.stopNothing)
     })
   }
 
@@ -83,7 +83,8 @@ export class Supervision implements Holder {
         Effect.flatMap((fiber) => {
           fiber.addObserver((exit) => Deferred.unsafeDone(ended, Effect.succeed(Option.some(exit))))
           const giveUp = Effect.flatMap(Deferred.succeed(ended, Option.none()), (given) =>
-            given ? this.countStuck(fiber) : Effect.void)
+            given ? this.countStuck(fiber) : Effect.void
+          )
           const wait = this.stoppable(Deferred.await(ended), () => {
             fiber.unsafeInterruptAsFork(FiberId.none)
             return after(this.grace, Effect.uninterruptible(giveUp))
@@ -92,15 +93,23 @@ export class Supervision implements Holder {
             ? Effect.zipRight(after(this.timeout.value, this.interrupt("timeout")), wait)
             : wait
         }),
-        Effect.ensuring(Effect.sync(() => timers.forEach((timer) => timer.unsafeInterruptAsFork(FiberId.none)))),
+        Effect.ensuring(
+          Effect.sync(() => {
+            for (const timer of timers) timer.unsafeInterruptAsFork(FiberId.none)
+          })
+        ),
         Effect.map((exit) => [Option.getOrElse(exit, () => Exit.interrupt(FiberId.none)), this.interruption] as const)
       )
     })
 
+  private readonly stopNothing = Effect.sync(() => {
+    this.stop = undefined
+  })
+
   private countStuck(handler: Fiber.RuntimeFiber<unknown, unknown>): Effect.Effect<void> {
     return Effect.suspend(() => {
       this.stuck = true
-      const gauge = Metric.tagged(Metrics.stuckHandlers, "queue", this.queue)
+      const gauge = Metrics.bind(Metrics.stuckHandlers, { queue: this.queue })
       return Metric.modify(gauge, 1).pipe(
         Effect.zipRight(Effect.logWarning("The handler ignores its interruption and was given up")),
         Effect.zipRight(

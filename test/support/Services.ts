@@ -13,8 +13,9 @@ type Store = JobStore["Type"]
 export const services = (
   spoil: (store: Store) => Partial<Store> = () => ({})
 ): Layer.Layer<Queue.Queue | JobStore | Wakeup.Wakeup> => {
-  const store = Layer.effect(JobStore, Effect.map(JobStore, (memory) => ({ ...memory, ...spoil(memory) }))).pipe(
-    Layer.provide(MemoryJobStore)
-  )
+  const store = Layer.effect(
+    JobStore,
+    Effect.map(JobStore, (memory) => ({ ...memory, ...spoil(memory) }))
+  ).pipe(Layer.provide(MemoryJobStore))
   return Queue.layer.pipe(Layer.provideMerge(Layer.merge(store, Wakeup.layer)))
 }

@@ -30,23 +30,39 @@ describe("a worker", () => {
       >
     >()
     const layer = Worker.layer({ jobs: [Print] })
-    expectTypeOf(layer).toEqualTypeOf<Layer.Layer<Worker.Worker, Started, Job.JobHandler<"print"> | JobStore | Wakeup>>()
+    expectTypeOf(layer).toEqualTypeOf<
+      Layer.Layer<Worker.Worker, Started, Job.JobHandler<"print"> | JobStore | Wakeup>
+    >()
   })
 
   // Both ways round: a job whose error is `Schema.Never` once slipped through an inference that looked natural.
   test("without one of the handlers still needs it", () => {
-    const withPrint = Effect.provide(Worker.run({ jobs: [Plain, Print] }), Print.toLayer(() => Effect.succeed("page")))
+    const withPrint = Effect.provide(
+      Worker.run({ jobs: [Plain, Print] }),
+      Print.toLayer(() => Effect.succeed("page"))
+    )
     expectTypeOf<Effect.Effect.Context<typeof withPrint>>().toEqualTypeOf<Job.JobHandler<"plain"> | JobStore | Wakeup>()
-    const withPlain = Effect.provide(Worker.run({ jobs: [Plain, Print] }), Plain.toLayer(() => Effect.void))
+    const withPlain = Effect.provide(
+      Worker.run({ jobs: [Plain, Print] }),
+      Plain.toLayer(() => Effect.void)
+    )
     expectTypeOf<Effect.Effect.Context<typeof withPlain>>().toEqualTypeOf<Job.JobHandler<"print"> | JobStore | Wakeup>()
   })
 
   test("that is run without a handler does not compile", () => {
-    const needsPlain = Effect.provide(Worker.run({ jobs: [Plain, Print] }), Print.toLayer(() => Effect.succeed("page")))
+    const needsPlain = Effect.provide(
+      Worker.run({ jobs: [Plain, Print] }),
+      Print.toLayer(() => Effect.succeed("page"))
+    )
     const needsStore = (effect: Effect.Effect<never, unknown, JobStore | Wakeup>) => effect
     // @ts-expect-error the handler of Plain is missing
     needsStore(needsPlain)
-    needsStore(Effect.provide(needsPlain, Plain.toLayer(() => Effect.void)))
+    needsStore(
+      Effect.provide(
+        needsPlain,
+        Plain.toLayer(() => Effect.void)
+      )
+    )
   })
 
   test("takes options that were written apart with satisfies", () => {

@@ -4,8 +4,8 @@ import * as Job from "../../src/Job.js"
 import { Retryable } from "../../src/JobFailure.js"
 import type { NewJob } from "../../src/JobStore.js"
 import * as Payload from "../../src/Payload.js"
-import { InTransaction, StoreUnavailable } from "../../src/QueueError.js"
 import * as Queue from "../../src/Queue.js"
+import { InTransaction, StoreUnavailable } from "../../src/QueueError.js"
 import * as RetryPolicy from "../../src/RetryPolicy.js"
 import * as Wakeup from "../../src/Wakeup.js"
 import { services } from "../support/Services.js"
@@ -16,21 +16,27 @@ const Keyed = Job.make("keyed", { payload: { n: Schema.Number }, idempotencyKey:
 /** A store that keeps what it was asked to enqueue. */
 const recording = () => {
   const asked: Array<NewJob> = []
-  const live = services((store) => ({ enqueue: (jobs) => Effect.suspend(() => (asked.push(...jobs), store.enqueue(jobs))) }))
+  const live = services((store) => ({
+    enqueue: (jobs) =>
+      Effect.zipRight(
+        Effect.sync(() => asked.push(...jobs)),
+        store.enqueue(jobs)
+      )
+  }))
   return { asked, live }
 }
 
 describe("an enqueue", () => {
   it.effect("writes the encoded payload with the options of the job", () => {
     const { asked, live } = recording()
-    return Effect.gen(function*() {
+    return Effect.gen(function* () {
       expect(yield* Queue.enqueue(Task, { n: 1 })).toEqual({ id: "1", created: true })
       yield* Queue.enqueue(Task, { n: 2 }, { priority: 9, delay: "10 seconds" })
       yield* Queue.enqueue(Task, { n: 3 }, { runAt: DateTime.unsafeMake("2500-01-01T00:00:00Z") })
       expect(asked.map(({ due, payload, priority }) => [payload, priority, Option.getOrNull(due) !== null])).toEqual([
-        ["{\"n\":1}", 3, false],
-        ["{\"n\":2}", 9, true],
-        ["{\"n\":3}", 3, true]
+        ['{"n":1}', 3, false],
+        ['{"n":2}', 9, true],
+        ['{"n":3}', 3, true]
       ])
     }).pipe(Effect.provide(live))
   })
@@ -39,18 +45,22 @@ describe("an enqueue", () => {
     const { asked, live } = recording()
     const enqueue = (options: Queue.EnqueueOptions) => Effect.flip(Queue.enqueue(Task, { n: 1 }, options))
     const tag = (options: object) => Effect.map(enqueue(options as Queue.EnqueueOptions), (error) => error._tag)
-    return Effect.gen(function*() {
+    return Effect.gen(function* () {
       const after9999 = DateTime.unsafeMake(253_402_300_800_000)
-      expect(yield* Effect.forEach([-1, Number.NaN, Number.POSITIVE_INFINITY, "1e12 seconds", "-1 seconds", 1e15], (delay) =>
-        tag({ delay }))).toEqual(Array.from({ length: 6 }, () => "TimeInvalid"))
-      expect(yield* Effect.forEach([after9999, new Date(Number.NaN), "2020-01-01", null], (runAt) =>
-        tag({ runAt }))).toEqual(Array.from({ length: 4 }, () => "TimeInvalid"))
+      expect(
+        yield* Effect.forEach([-1, Number.NaN, Number.POSITIVE_INFINITY, "1e12 seconds", "-1 seconds", 1e15], (delay) =>
+          tag({ delay })
+        )
+      ).toEqual(Array.from({ length: 6 }, () => "TimeInvalid"))
+      expect(
+        yield* Effect.forEach([after9999, new Date(Number.NaN), "2020-01-01", null], (runAt) => tag({ runAt }))
+      ).toEqual(Array.from({ length: 4 }, () => "TimeInvalid"))
       expect(yield* tag({ delay: 1, runAt: DateTime.unsafeMake(1) })).toBe("InvalidOption")
-      expect(yield* Effect.forEach([-1, 10, 1.5, Number.NaN, 2 ** 31], (priority) =>
-        tag({ priority }))).toEqual(Array.from({ length: 5 }, () => "InvalidOption"))
+      expect(yield* Effect.forEach([-1, 10, 1.5, Number.NaN, 2 ** 31], (priority) => tag({ priority }))).toEqual(
+        Array.from({ length: 5 }, () => "InvalidOption")
+      )
       const keys = ["", "k".repeat(256), "é".repeat(128), "\uD800", undefined, 5, null]
-      expect(yield* Effect.forEach(keys, (key) => tag({ idempotency: { key } })))
-        .toEqual(keys.map(() => "KeyInvalid"))
+      expect(yield* Effect.forEach(keys, (key) => tag({ idempotency: { key } }))).toEqual(keys.map(() => "KeyInvalid"))
       expect(yield* tag({ idempotency: { scope: "s".repeat(256), key: "k" } })).toBe("KeyInvalid")
       expect(yield* tag({ requireTransaction: true })).toBe("NotInTransaction")
       expect(asked).toEqual([])
@@ -59,7 +69,7 @@ describe("an enqueue", () => {
 
   it.effect("takes what is in the past, and the ends of the ranges", () => {
     const { asked, live } = recording()
-    return Effect.gen(function*() {
+    return Effect.gen(function* () {
       const times = ["1970-01-01T00:00:00Z", "1969-01-01T00:00:00Z", "0000-01-01T00:00:00Z", "9999-12-31T23:59:59Z"]
       yield* Effect.forEach(times, (time) => Queue.enqueue(Task, { n: 1 }, { runAt: DateTime.unsafeMake(time) }))
       yield* Queue.enqueue(Task, { n: 1 }, { idempotency: { scope: "s".repeat(255), key: "k".repeat(255) } })
@@ -69,16 +79,17 @@ describe("an enqueue", () => {
   })
 
   it.effect("refuses a payload that is too large or no JSON, and says where, not what", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const Text = Job.make("text", { payload: { text: Schema.Unknown } })
       const large = yield* Effect.flip(Queue.enqueue(Text, { text: "x".repeat(200) }))
       expect(large).toMatchObject({ _tag: "PayloadTooLarge", limit: 100, size: 211 })
       const invalid = yield* Effect.flip(Queue.enqueue(Text, { text: 5n }))
       expect(invalid.message).toContain("it.text is a bigint")
-    }).pipe(Effect.provide(Layer.merge(services(), Layer.succeed(Payload.Limit, 100)))))
+    }).pipe(Effect.provide(Layer.merge(services(), Layer.succeed(Payload.Limit, 100))))
+  )
 
   it.effect("replays by the job's key or by an explicit one, which wins", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const first = yield* Queue.enqueue(Keyed, { n: 1 })
       expect(yield* Queue.enqueue(Keyed, { n: 1 })).toEqual({ id: first.id, created: false })
       const other = yield* Queue.enqueue(Keyed, { n: 1 }, { idempotency: { key: "mine" } })
@@ -90,59 +101,72 @@ describe("an enqueue", () => {
       const found = yield* Queue.find({ scope: "a", key: "mine" })
       expect(Option.map(found, ({ id }) => id)).toEqual(Option.some(scoped.id))
       expect(yield* Queue.find({ key: "nobody's" })).toEqual(Option.none())
-    }).pipe(Effect.provide(services())))
+    }).pipe(Effect.provide(services()))
+  )
 
   it.effect("of many is one call, in order, of several types if wanted", () => {
     const { asked, live } = recording()
-    return Effect.gen(function*() {
+    return Effect.gen(function* () {
       const all = yield* Queue.enqueueAll(Task, [{ n: 1 }, { n: 2 }], { delay: "1 minute" })
       expect(all.map(({ id }) => id)).toEqual(["1", "2"])
       const mixed = yield* Queue.enqueueMany([Queue.request(Keyed, { n: 3 }), Queue.request(Task, { n: 4 })])
       expect(mixed.length).toBe(2)
       expect(asked.map(({ type }) => type)).toEqual(["task", "task", "keyed", "task"])
       expect(yield* Queue.enqueueAll(Task, [])).toEqual([])
-      const none = yield* Effect.flip(Queue.enqueueMany([Queue.request(Task, { n: 5 }), Queue.request(Task, { n: Number.NaN })]))
+      const none = yield* Effect.flip(
+        Queue.enqueueMany([Queue.request(Task, { n: 5 }), Queue.request(Task, { n: Number.NaN })])
+      )
       expect(none._tag).toBe("PayloadInvalid")
       expect(asked.length).toBe(4)
     }).pipe(Effect.provide(live))
   })
 
   it.effect("reports a job that was defined out of range", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const Bad = Job.make("bad type", { payload: Schema.Void })
       expect(yield* Effect.flip(Queue.enqueue(Bad, undefined))).toMatchObject({ _tag: "InvalidName", name: "bad type" })
-    }).pipe(Effect.provide(services())))
+    }).pipe(Effect.provide(services()))
+  )
 })
 
 describe("a wake-up", () => {
-  const listening = (live: Layer.Layer<Queue.Queue | Wakeup.Wakeup>, act: Effect.Effect<unknown, unknown, Queue.Queue>) =>
-    Effect.gen(function*() {
+  const listening = (
+    live: Layer.Layer<Queue.Queue | Wakeup.Wakeup>,
+    act: Effect.Effect<unknown, unknown, Queue.Queue>
+  ) =>
+    Effect.gen(function* () {
       const heard: Array<number> = []
       const { subscribe } = yield* Wakeup.Wakeup
       const signal = yield* subscribe("default")
-      yield* Effect.forkScoped(Effect.forever(Effect.zipRight(
-        signal.wait,
-        Effect.clockWith((clock) => Effect.map(clock.currentTimeMillis, (now) => heard.push(now)))
-      )))
+      yield* Effect.forkScoped(
+        Effect.forever(
+          Effect.zipRight(
+            signal.wait,
+            Effect.clockWith((clock) => Effect.map(clock.currentTimeMillis, (now) => heard.push(now)))
+          )
+        )
+      )
       yield* act
       yield* TestClock.adjust("1 minute")
       return heard
     }).pipe(Effect.scoped, Effect.provide(live))
 
   it.effect("follows an enqueue of a job that is due, at once", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       expect(yield* listening(services(), Queue.enqueue(Task, { n: 1 }))).toEqual([0])
       expect(yield* listening(services(), Queue.enqueue(Task, { n: 1 }, { delay: "1 second" }))).toEqual([])
-    }))
+    })
+  )
 
   it.effect("follows an enqueue in a transaction again and again for a second, since nobody reports the commit", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const inTransaction = services(() => ({ refuseTransaction: (verb) => Effect.fail(new InTransaction({ verb })) }))
       expect(yield* listening(inTransaction, Queue.enqueue(Task, { n: 1 }))).toEqual([10, 30, 70, 150, 310, 630, 1_270])
-    }))
+    })
+  )
 
   it.effect("is not lost between a claim and the wait after it", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { notify, subscribe } = yield* Wakeup.Wakeup
       const signal = yield* subscribe("q")
       yield* signal.clear
@@ -153,10 +177,11 @@ describe("a wake-up", () => {
       expect(yield* Fiber.poll(second)).toEqual(Option.none())
       yield* notify("q")
       yield* Fiber.join(second)
-    }).pipe(Effect.scoped, Effect.provide(Wakeup.layer)))
+    }).pipe(Effect.scoped, Effect.provide(Wakeup.layer))
+  )
 
   it.effect("comes within 10 ms of a new transaction also while the back-off of an older one is far on", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { notifyLater, subscribe } = yield* Wakeup.Wakeup
       const signal = yield* subscribe("q")
       yield* notifyLater("q")
@@ -166,42 +191,73 @@ describe("a wake-up", () => {
       const woken = yield* Effect.fork(signal.wait)
       yield* TestClock.adjust("10 millis")
       expect(Option.isSome(yield* Fiber.poll(woken))).toBe(true)
-    }).pipe(Effect.scoped, Effect.provide(Wakeup.layer)))
+    }).pipe(Effect.scoped, Effect.provide(Wakeup.layer))
+  )
 })
 
 describe("a job's id", () => {
   it.effect("that is none names no job, and is never sent", () =>
-    Effect.gen(function*() {
-      yield* Queue.enqueueAll(Task, Array.from({ length: 12 }, (_, n) => ({ n })))
+    Effect.gen(function* () {
+      yield* Queue.enqueueAll(
+        Task,
+        Array.from({ length: 12 }, (_, n) => ({ n }))
+      )
       const ids: ReadonlyArray<unknown> = [
-        "12abc", " 12", "12 ", "12.0", "1e1", "0x0c", "012", "", "null", "-1", "0", String(2n ** 64n), 12, null, ["12"], {}
+        "12abc",
+        " 12",
+        "12 ",
+        "12.0",
+        "1e1",
+        "0x0c",
+        "012",
+        "",
+        "null",
+        "-1",
+        "0",
+        String(2n ** 64n),
+        12,
+        null,
+        ["12"],
+        {}
       ]
       for (const id of ids as ReadonlyArray<string>) {
-        for (const verb of [Queue.get, Queue.cancel, Queue.retry, Queue.why, (text: string) => Queue.result(Task, text)]) {
-          expect((yield* Effect.flip<unknown, { readonly _tag: string }, Queue.Queue>(verb(id)))._tag).toBe("JobNotFound")
+        for (const verb of [
+          Queue.get,
+          Queue.cancel,
+          Queue.retry,
+          Queue.why,
+          (text: string) => Queue.result(Task, text)
+        ]) {
+          expect((yield* Effect.flip<unknown, { readonly _tag: string }, Queue.Queue>(verb(id)))._tag).toBe(
+            "JobNotFound"
+          )
         }
       }
-      expect((yield* Queue.counts)).toEqual([{ queue: "default", state: "pending", count: 12 }])
+      expect(yield* Queue.counts).toEqual([{ queue: "default", state: "pending", count: 12 }])
       expect((yield* Effect.flip(Queue.get(String(2n ** 64n - 1n))))._tag).toBe("JobNotFound")
-    }).pipe(Effect.provide(services())))
+    }).pipe(Effect.provide(services()))
+  )
 })
 
 describe("a wait for a result", () => {
   it.effect("answers the decoded success once the job has ended", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { id } = yield* Queue.enqueue(Task, { n: 1 })
       const waiting = yield* Effect.fork(Queue.result(Task, id))
       yield* TestClock.adjust("3 seconds")
       yield* Effect.scoped(Effect.flatMap(Queue.claim(Task), (lease) => lease.complete(7)))
       yield* TestClock.adjust("1 second")
       expect(yield* Fiber.join(waiting)).toBe(7)
-    }).pipe(Effect.provide(services())))
+    }).pipe(Effect.provide(services()))
+  )
 
   it.effect("says that the job is dead, canceled, or has not ended in time", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const Once = Job.make("once", { payload: Schema.Void, retry: RetryPolicy.fixed({ delay: 1, maxAttempts: 1 }) })
       const dead = yield* Queue.enqueue(Once, undefined)
-      yield* Effect.scoped(Effect.flatMap(Queue.claim(Once), (lease) => lease.fail(new Retryable({ code: "a", message: "b" }))))
+      yield* Effect.scoped(
+        Effect.flatMap(Queue.claim(Once), (lease) => lease.fail(new Retryable({ code: "a", message: "b" })))
+      )
       expect(yield* Effect.flip(Queue.result(Once, dead.id))).toMatchObject({ _tag: "JobDead", code: "a", reason: "b" })
       const canceled = yield* Queue.enqueue(Once, undefined)
       yield* Queue.cancel(canceled.id)
@@ -212,30 +268,38 @@ describe("a wait for a result", () => {
       expect(yield* Fiber.join(waiting)).toMatchObject({ _tag: "ResultTimeout", state: "pending" })
       expect((yield* Effect.flip(Queue.result(Task, open.id)))._tag).toBe("PayloadInvalid")
       expect((yield* Effect.flip(Queue.result(Once, open.id, { timeout: Number.NaN })))._tag).toBe("InvalidOption")
-    }).pipe(Effect.provide(services())))
+    }).pipe(Effect.provide(services()))
+  )
 
   it.effect("waits out a database that is away, and refuses an open transaction", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       let away = 3
       const down = new StoreUnavailable({ verb: "get", reason: "connection", code: "x" })
       const live = services((store) => ({
-        get: (id) => Effect.suspend(() => away-- > 0 ? Effect.fail(down) : store.get(id))
+        get: (id) => Effect.suspend(() => (away-- > 0 ? Effect.fail(down) : store.get(id)))
       }))
       const waiting = yield* Effect.fork(
-        Effect.flip(Effect.flatMap(Queue.enqueue(Task, { n: 1 }), ({ id }) => Queue.result(Task, id, { timeout: "2 seconds" })))
-          .pipe(Effect.provide(live))
+        Effect.flip(
+          Effect.flatMap(Queue.enqueue(Task, { n: 1 }), ({ id }) => Queue.result(Task, id, { timeout: "2 seconds" }))
+        ).pipe(Effect.provide(live))
       )
       yield* TestClock.adjust("3 seconds")
       expect((yield* Fiber.join(waiting))._tag).toBe("ResultTimeout")
       const inTransaction = services(() => ({ refuseTransaction: (verb) => Effect.fail(new InTransaction({ verb })) }))
-      expect((yield* Effect.flip(Queue.result(Task, "1")).pipe(Effect.provide(inTransaction)))._tag).toBe("InTransaction")
-    }))
+      expect((yield* Effect.flip(Queue.result(Task, "1")).pipe(Effect.provide(inTransaction)))._tag).toBe(
+        "InTransaction"
+      )
+    })
+  )
 })
 
 describe("operators", () => {
   it.effect("pause and resume a queue, list, count, and bring back what ended badly", () =>
-    Effect.gen(function*() {
-      const jobs = yield* Queue.enqueueAll(Task, Array.from({ length: 5 }, (_, n) => ({ n })))
+    Effect.gen(function* () {
+      const jobs = yield* Queue.enqueueAll(
+        Task,
+        Array.from({ length: 5 }, (_, n) => ({ n }))
+      )
       yield* Queue.pause("default")
       expect(yield* Queue.paused).toEqual(["default"])
       expect((yield* Effect.scoped(Effect.flip(Queue.claim(Task))))._tag).toBe("NothingDue")
@@ -250,22 +314,27 @@ describe("operators", () => {
       expect(yield* Queue.counts).toContainEqual({ queue: "default", state: "pending", count: 4 })
       expect((yield* Effect.flip(Queue.pause("no such name")))._tag).toBe("InvalidName")
       expect((yield* Effect.flip(Queue.list({ limit: 0 })))._tag).toBe("InvalidOption")
-    }).pipe(Effect.provide(services())))
+    }).pipe(Effect.provide(services()))
+  )
 
   it.effect("are told the story of a job in order, with late writes that were refused", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { id } = yield* Queue.enqueue(Task, { n: 1 })
-      yield* Effect.scoped(Effect.gen(function*() {
-        const stale = yield* Queue.claim(Task, { lease: "1 second" })
-        yield* Effect.scoped(Effect.gen(function*() {
-          yield* TestClock.adjust("5 seconds")
-          const lease = yield* Queue.claim(Task)
-          yield* TestClock.adjust("1 second")
-          yield* Effect.flip(stale.complete(1))
-          yield* TestClock.adjust("1 second")
-          yield* lease.complete(2)
-        }))
-      }))
+      yield* Effect.scoped(
+        Effect.gen(function* () {
+          const stale = yield* Queue.claim(Task, { lease: "1 second" })
+          yield* Effect.scoped(
+            Effect.gen(function* () {
+              yield* TestClock.adjust("5 seconds")
+              const lease = yield* Queue.claim(Task)
+              yield* TestClock.adjust("1 second")
+              yield* Effect.flip(stale.complete(1))
+              yield* TestClock.adjust("1 second")
+              yield* lease.complete(2)
+            })
+          )
+        })
+      )
       const story = yield* Queue.why(id)
       expect(story.now).toBe("Succeeded")
       expect(story.events.map(({ kind, token }) => [kind, Option.getOrNull(token)])).toEqual([
@@ -277,9 +346,13 @@ describe("operators", () => {
         ["ended", 2],
         ["finished", null]
       ])
-    }).pipe(Effect.provide(services(() => ({
-      // The first holder hears nothing of its loss but from its own write.
-      renew: (leases) => Effect.succeed(leases.map(() => ({ _tag: "Renewed", cancelRequested: false })))
-    })))))
+    }).pipe(
+      Effect.provide(
+        services(() => ({
+          // The first holder hears nothing of its loss but from its own write.
+          renew: (leases) => Effect.succeed(leases.map(() => ({ _tag: "Renewed", cancelRequested: false })))
+        }))
+      )
+    )
+  )
 })
-

@@ -27,12 +27,15 @@ const holding = (id: number) => {
     conclude: Effect.void,
     forget: Effect.void
   }
-  return { ...held, lose: (why: LossReason) => void (reason = why) }
+  const lose = (why: LossReason) => {
+    reason = why
+  }
+  return { ...held, lose }
 }
 
 /** A settler over a store that only settles, with what it was sent, in `id:tag` each. */
 const setUp = (settle: Settle) =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const calls: Array<ReadonlyArray<string>> = []
     const refusals: Array<string> = []
     const store: Pick<JobStore["Type"], "detached" | "settle" | "recordRefusals"> = {
@@ -41,7 +44,10 @@ const setUp = (settle: Settle) =>
         calls.push(settlements.map(([{ jobId }, { _tag }]) => `${jobId}:${_tag}`))
         return settle(settlements)
       },
-      recordRefusals: (late) => Effect.sync(() => late.forEach(({ lease, verb }) => refusals.push(`${lease.jobId}:${verb}`)))
+      recordRefusals: (late) =>
+        Effect.sync(() => {
+          refusals.push(...late.map(({ lease, verb }) => `${lease.jobId}:${verb}`))
+        })
     }
     const settler = yield* Settler.make(store as JobStore["Type"])
     const settleOne = (held: Held, settlement = complete()) => settler.settle(held, settlement, "complete")
@@ -49,13 +55,16 @@ const setUp = (settle: Settle) =>
   })
 
 type Settlements = Parameters<Settle>[0]
-const all = (verdict: SettleVerdict): Settle => (settlements) => Effect.succeed(settlements.map(() => verdict))
+const all =
+  (verdict: SettleVerdict): Settle =>
+  (settlements) =>
+    Effect.succeed(settlements.map(() => verdict))
 const idsOf = (settlements: Settlements) => settlements.map(([{ jobId }]: readonly [Lease, Settlement]) => jobId)
 const range = (from: number, to: number) => Array.from({ length: to - from + 1 }, (_, index) => from + index)
 
 describe("a settler", () => {
   it.scoped("sends a lone settlement at once, and what comes meanwhile in batches behind two calls", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { calls, settle } = yield* setUp((settlements) => Effect.delay(all(recorded)(settlements), "10 millis"))
       const fibers: Array<Fiber.Fiber<unknown, unknown>> = []
       for (const id of range(1, 6)) {
@@ -67,10 +76,11 @@ describe("a settler", () => {
       expect(calls[2]).toEqual(["3:Complete", "4:Complete", "5:Complete", "6:Complete"])
       yield* TestClock.adjust("10 millis")
       expect(yield* Fiber.await(Fiber.all(fibers))).toMatchObject({ _tag: "Success" })
-    }))
+    })
+  )
 
   it.scoped("sends a hundred at most together, and long outputs alone", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { calls, settle } = yield* setUp(all(recorded))
       const long = complete("x".repeat(70_000))
       yield* Effect.forEach(range(1, 150), (id) => settle(holding(id), id === 7 ? long : complete()), {
@@ -79,33 +89,40 @@ describe("a settler", () => {
       expect(calls.every((batch) => batch.length <= 100)).toBe(true)
       expect(calls.length).toBeLessThan(6)
       expect(calls).toContainEqual(["7:Complete"])
-    }))
+    })
+  )
 
   it.scoped("never sends a settlement whose lease is not trusted, and remembers the refusal", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { calls, refusals, settle } = yield* setUp(all(recorded))
       const held = holding(1)
       held.lose("expired")
-      expect(yield* Effect.flip(settle(held))).toMatchObject({ _tag: "LeaseLost", reason: "expired", during: "complete" })
+      expect(yield* Effect.flip(settle(held))).toMatchObject({
+        _tag: "LeaseLost",
+        reason: "expired",
+        during: "complete"
+      })
       expect(calls).toEqual([])
       yield* TestClock.adjust(0)
       expect(refusals).toEqual(["1:complete"])
-    }))
+    })
+  )
 
   it.scoped("tries again while the database is away, for as long as the lease is trusted", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       let away = true
-      const { calls, settle } = yield* setUp((settlements) => away ? Effect.fail(down) : all(recorded)(settlements))
+      const { calls, settle } = yield* setUp((settlements) => (away ? Effect.fail(down) : all(recorded)(settlements)))
       const fiber = yield* Effect.fork(settle(holding(1)))
       yield* TestClock.adjust("5 seconds")
       expect(calls.length).toBeGreaterThan(8)
       away = false
       yield* TestClock.adjust("1 second")
       expect(yield* Fiber.join(fiber)).toBe("succeeded")
-    }))
+    })
+  )
 
   it.scoped("sends nothing any more once the trust has ended while the database was away", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { calls, settle } = yield* setUp(() => Effect.fail(down))
       const held = holding(1)
       const fiber = yield* Effect.fork(settle(held))
@@ -115,27 +132,32 @@ describe("a settler", () => {
       yield* TestClock.adjust("1 minute")
       expect(calls.length).toBe(before)
       expect(yield* Effect.flip(Fiber.join(fiber))).toMatchObject({ _tag: "LeaseLost", reason: "expired" })
-    }))
+    })
+  )
 
   it.scoped("does not let one that can not be written hinder its neighbours", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { settle } = yield* setUp((settlements) =>
         settlements.some(([{ jobId }, { _tag }]) => jobId === "3" && _tag === "Complete")
           ? Effect.fail(refused)
           : Effect.succeed(
-            settlements.map(([, { _tag }]) => ({ _tag: "Recorded", state: _tag === "Bury" ? "dead" : "succeeded" }))
-          ))
+              settlements.map(([, { _tag }]) => ({ _tag: "Recorded", state: _tag === "Bury" ? "dead" : "succeeded" }))
+            )
+      )
       const fiber = yield* Effect.fork(
         Effect.forEach(range(1, 5), (id) => settle(holding(id)), { concurrency: "unbounded" })
       )
       yield* TestClock.adjust("1 second")
       expect(yield* Fiber.join(fiber)).toEqual(["succeeded", "succeeded", "dead", "succeeded", "succeeded"])
-    }))
+    })
+  )
 
   it.scoped("writes an outcome in its own words once the right to write it is back", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       let revoked = true
-      const { calls, settle } = yield* setUp((settlements) => revoked ? Effect.fail(refused) : all(recorded)(settlements))
+      const { calls, settle } = yield* setUp((settlements) =>
+        revoked ? Effect.fail(refused) : all(recorded)(settlements)
+      )
       const fiber = yield* Effect.fork(settle(holding(1)))
       yield* TestClock.adjust("5 seconds")
       revoked = false
@@ -143,13 +165,15 @@ describe("a settler", () => {
       expect(yield* Fiber.join(fiber)).toBe("succeeded")
       expect(calls.filter(([sent]) => sent === "1:Bury").length).toBe(1)
       expect(calls.at(-1)).toEqual(["1:Complete"])
-    }))
+    })
+  )
 
   it.scoped("tries a locked row again alone while the others are done", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       let locked = true
       const { calls, settle } = yield* setUp((settlements) =>
-        Effect.succeed(idsOf(settlements).map((id) => id === "2" && locked ? { _tag: "Busy" } : recorded)))
+        Effect.succeed(idsOf(settlements).map((id) => (id === "2" && locked ? { _tag: "Busy" } : recorded)))
+      )
       const fibers = yield* Effect.forEach(range(1, 3), (id) => Effect.fork(settle(holding(id))))
       yield* TestClock.adjust("1 second")
       const [first, second, third] = yield* Effect.forEach(fibers, Fiber.poll)
@@ -159,10 +183,11 @@ describe("a settler", () => {
       locked = false
       yield* TestClock.adjust("1 second")
       expect(yield* Fiber.joinAll(fibers)).toEqual(["succeeded", "succeeded", "succeeded"])
-    }))
+    })
+  )
 
   it.scoped("answers what the fence said", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const verdicts: Record<string, SettleVerdict> = {
         "1": { _tag: "Lost", reason: "superseded" },
         "2": { _tag: "AlreadySettled" },
@@ -170,19 +195,21 @@ describe("a settler", () => {
         "4": { _tag: "Recorded", state: "canceled" }
       }
       const { refusals, settle } = yield* setUp((settlements) =>
-        Effect.succeed(idsOf(settlements).map((id) => verdicts[id] ?? recorded)))
+        Effect.succeed(idsOf(settlements).map((id) => verdicts[id] ?? recorded))
+      )
       const exits = yield* Effect.forEach(range(1, 4), (id) => Effect.either(settle(holding(id))))
-      expect(exits.map((exit) => exit._tag === "Left" ? exit.left._tag : exit.right)).toEqual([
+      expect(exits.map((exit) => (exit._tag === "Left" ? exit.left._tag : exit.right))).toEqual([
         "LeaseLost",
         "AlreadySettled",
         "OutcomeUnknown",
         "canceled"
       ])
       expect(refusals).toEqual(["1:complete"])
-    }))
+    })
+  )
 
   it.scoped("asks again after a lost answer, and says that the outcome is unknown when the trust ends first", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { settle } = yield* setUp(() => Effect.fail(new OutcomeUnknown({ verb: "settle" })))
       const held = holding(1)
       const fiber = yield* Effect.fork(settle(held))
@@ -190,28 +217,33 @@ describe("a settler", () => {
       held.lose("expired")
       yield* TestClock.adjust("1 second")
       expect(yield* Effect.flip(Fiber.join(fiber))).toMatchObject({ _tag: "OutcomeUnknown" })
-    }))
+    })
+  )
 
   it.scoped("hands a mistake of the store to those who wait for it, and goes on", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       let broken = true
-      const { settle } = yield* setUp((settlements) => broken ? Effect.die("a mistake") : all(recorded)(settlements))
+      const { settle } = yield* setUp((settlements) => (broken ? Effect.die("a mistake") : all(recorded)(settlements)))
       expect(yield* Effect.exit(settle(holding(1)))).toEqual(Exit.die("a mistake"))
       broken = false
       expect(yield* settle(holding(2))).toBe("succeeded")
-    }))
+    })
+  )
 
   it.effect("leaves nobody waiting when its scope closes", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const started = yield* Deferred.make<void>()
-      const fiber = yield* Effect.scoped(Effect.gen(function*() {
-        const { settle } = yield* setUp(() => Effect.zipRight(Deferred.succeed(started, void 0), Effect.never))
-        const waiting = yield* Effect.forkDaemon(settle(holding(1)))
-        yield* Deferred.await(started)
-        return waiting
-      }))
+      const fiber = yield* Effect.scoped(
+        Effect.gen(function* () {
+          const { settle } = yield* setUp(() => Effect.zipRight(Deferred.succeed(started, void 0), Effect.never))
+          const waiting = yield* Effect.forkDaemon(settle(holding(1)))
+          yield* Deferred.await(started)
+          return waiting
+        })
+      )
       expect(Exit.isInterrupted(yield* Fiber.await(fiber))).toBe(true)
-    }))
+    })
+  )
 })
 
 describe("the settlement of an outcome", () => {

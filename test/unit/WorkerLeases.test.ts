@@ -2,8 +2,8 @@ import { describe, expect, it } from "@effect/vitest"
 import { Deferred, Effect, Metric, Option, Ref, Schema, TestClock } from "effect"
 import * as Job from "../../src/Job.js"
 import * as Metrics from "../../src/Metrics.js"
-import { StoreUnavailable } from "../../src/QueueError.js"
 import * as Queue from "../../src/Queue.js"
+import { StoreUnavailable } from "../../src/QueueError.js"
 import * as Worker from "../../src/Worker.js"
 import { services } from "../support/Services.js"
 
@@ -20,29 +20,39 @@ const work = (handler: Handler, options: Omit<Worker.Options, "jobs"> = {}) =>
 const down = new StoreUnavailable({ verb: "renew", reason: "connection", code: "ECONNRESET" })
 
 /** A handler that goes on until it is interrupted, and says when that was. */
-const untilInterrupted = Effect.gen(function*() {
+const untilInterrupted = Effect.gen(function* () {
   const at = yield* Ref.make(Option.none<number>())
   const handler: Handler = () =>
     Effect.never.pipe(
       Effect.onInterrupt(() =>
-        Effect.flatMap(Effect.clockWith((clock) => clock.currentTimeMillis), (now) => Ref.set(at, Option.some(now))))
+        Effect.flatMap(
+          Effect.clockWith((clock) => clock.currentTimeMillis),
+          (now) => Ref.set(at, Option.some(now))
+        )
+      )
     )
   return { at: Ref.get(at), handler }
 })
 
 describe("a lease of a worker", () => {
   it.effect("is renewed for as long as its handler runs, and the job starts once", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const ran = yield* Ref.make(0)
       const { id } = yield* Queue.enqueue(Task, { n: 1 })
-      yield* work(() => Effect.delay(Ref.updateAndGet(ran, (n) => n + 1), "5 minutes"))
+      yield* work(() =>
+        Effect.delay(
+          Ref.updateAndGet(ran, (n) => n + 1),
+          "5 minutes"
+        )
+      )
       yield* TestClock.adjust("6 minutes")
       expect(yield* Queue.result(Task, id)).toBe(1)
       expect((yield* Queue.get(id)).attempts.length).toBe(1)
-    }).pipe(Effect.scoped, Effect.provide(services())))
+    }).pipe(Effect.scoped, Effect.provide(services()))
+  )
 
   it.effect("that was superseded interrupts its handler within a renewal, and the job is left to its new owner", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const lost = Metric.value(Metric.tagged(Metric.tagged(Metrics.leasesLost, "queue", "default"), "type", "task"))
       const before = (yield* lost).count
       const { at, handler } = yield* untilInterrupted
@@ -54,16 +64,19 @@ describe("a lease of a worker", () => {
       expect((yield* lost).count - before).toBe(1)
     }).pipe(
       Effect.scoped,
-      Effect.provide(services(() => ({
-        renew: (leases) => Effect.succeed(leases.map(() => ({ _tag: "Lost", reason: "superseded" })))
-      })))
-    ))
+      Effect.provide(
+        services(() => ({
+          renew: (leases) => Effect.succeed(leases.map(() => ({ _tag: "Lost", reason: "superseded" })))
+        }))
+      )
+    )
+  )
 
   it.effect("whose renewals hang interrupts its handler before it ends, and its late result is not sent", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const settled = yield* Ref.make(0)
       const { at, handler } = yield* untilInterrupted
-      yield* Effect.gen(function*() {
+      yield* Effect.gen(function* () {
         const { id } = yield* Queue.enqueue(Task, { n: 1 })
         yield* work(handler, { poll: "1 hour" })
         yield* TestClock.adjust("29 seconds")
@@ -71,18 +84,27 @@ describe("a lease of a worker", () => {
         yield* TestClock.adjust("10 seconds")
         expect(yield* Ref.get(settled)).toBe(0)
         expect((yield* Queue.get(id)).state).toBe("running")
-      }).pipe(Effect.provide(services((store) => ({
-        renew: () => Effect.never,
-        settle: (settlements) => Effect.zipRight(Ref.update(settled, (n) => n + 1), store.settle(settlements))
-      }))))
-    }).pipe(Effect.scoped))
+      }).pipe(
+        Effect.provide(
+          services((store) => ({
+            renew: () => Effect.never,
+            settle: (settlements) =>
+              Effect.zipRight(
+                Ref.update(settled, (n) => n + 1),
+                store.settle(settlements)
+              )
+          }))
+        )
+      )
+    }).pipe(Effect.scoped)
+  )
 
   it.effect("outlives an outage that is shorter than itself", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const away = yield* Ref.make(false)
       const unless = <A, E>(effect: Effect.Effect<A, E>) =>
-        Effect.flatMap(Ref.get(away), (is): Effect.Effect<A, E | StoreUnavailable> => is ? Effect.fail(down) : effect)
-      yield* Effect.gen(function*() {
+        Effect.flatMap(Ref.get(away), (is): Effect.Effect<A, E | StoreUnavailable> => (is ? Effect.fail(down) : effect))
+      yield* Effect.gen(function* () {
         const { id } = yield* Queue.enqueue(Task, { n: 7 })
         yield* work(({ n }) => Effect.delay(Effect.succeed(n), "15 seconds"))
         yield* TestClock.adjust("9 seconds")
@@ -92,41 +114,50 @@ describe("a lease of a worker", () => {
         yield* TestClock.adjust("2 seconds")
         expect(yield* Queue.result(Task, id)).toBe(7)
         expect((yield* Queue.get(id)).attempts.length).toBe(1)
-      }).pipe(Effect.provide(services((store) => ({
-        claim: (request) => unless(store.claim(request)),
-        renew: (leases, lease) => unless(store.renew(leases, lease)),
-        settle: (settlements) => unless(store.settle(settlements))
-      }))))
-    }).pipe(Effect.scoped))
+      }).pipe(
+        Effect.provide(
+          services((store) => ({
+            claim: (request) => unless(store.claim(request)),
+            renew: (leases, lease) => unless(store.renew(leases, lease)),
+            settle: (settlements) => unless(store.settle(settlements))
+          }))
+        )
+      )
+    }).pipe(Effect.scoped)
+  )
 
   it.effect("whose claim was answered after its end is not worked on", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const ran = yield* Ref.make(0)
       let slow = true
-      yield* Effect.gen(function*() {
+      yield* Effect.gen(function* () {
         yield* Queue.enqueue(Task, { n: 1 })
         yield* work(() => Ref.updateAndGet(ran, (n) => n + 1))
         yield* TestClock.adjust("29500 millis")
         expect(yield* Ref.get(ran)).toBe(0)
         yield* TestClock.adjust("5 seconds")
         expect(yield* Ref.get(ran)).toBe(1)
-      }).pipe(Effect.provide(services((store) => ({
-        claim: (request) => {
-          if (!slow) return store.claim(request)
-          slow = false
-          return Effect.zipLeft(store.claim(request), Effect.sleep("29500 millis"))
-        }
-      }))))
-    }).pipe(Effect.scoped))
+      }).pipe(
+        Effect.provide(
+          services((store) => ({
+            claim: (request) => {
+              if (!slow) return store.claim(request)
+              slow = false
+              return Effect.zipLeft(store.claim(request), Effect.sleep("29500 millis"))
+            }
+          }))
+        )
+      )
+    }).pipe(Effect.scoped)
+  )
 })
 
 describe("a cancel of a running job", () => {
   it.effect("interrupts the handler within a renewal, lets its finalizers run under the lease, and ends the job", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { id } = yield* Queue.enqueue(Task, { n: 1 })
       const cleaned = yield* Ref.make(0)
-      yield* work(() =>
-        Effect.ensuring(Effect.never, Effect.zipRight(Effect.sleep("4 seconds"), Ref.set(cleaned, 1))))
+      yield* work(() => Effect.ensuring(Effect.never, Effect.zipRight(Effect.sleep("4 seconds"), Ref.set(cleaned, 1))))
       yield* TestClock.adjust("1 second")
       expect(yield* Queue.cancel(id)).toEqual({ _tag: "requested" })
       yield* TestClock.adjust("11 seconds")
@@ -134,10 +165,11 @@ describe("a cancel of a running job", () => {
       yield* TestClock.adjust("3 seconds")
       expect(yield* Ref.get(cleaned)).toBe(1)
       expect((yield* Queue.get(id)).state).toBe("canceled")
-    }).pipe(Effect.scoped, Effect.provide(services())))
+    }).pipe(Effect.scoped, Effect.provide(services()))
+  )
 
   it.effect("wins over whatever the handler then answers", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { id } = yield* Queue.enqueue(Task, { n: 1 })
       yield* work(() => Effect.catchAllCause(Effect.never, () => Effect.succeed(1)))
       yield* TestClock.adjust("1 second")
@@ -145,20 +177,30 @@ describe("a cancel of a running job", () => {
       yield* TestClock.adjust("11 seconds")
       expect(yield* Queue.get(id)).toMatchObject({ state: "canceled", output: Option.none() })
       expect(yield* Queue.cancel(id)).toEqual({ _tag: "ended", state: "canceled" })
-    }).pipe(Effect.scoped, Effect.provide(services())))
+    }).pipe(Effect.scoped, Effect.provide(services()))
+  )
 
   it.effect("stops an attempt that waits for its slot", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const ran = yield* Ref.make<ReadonlyArray<number>>([])
-      const first = yield* Queue.enqueueAll(Task, Array.from({ length: 6 }, () => ({ n: 0 })))
+      const first = yield* Queue.enqueueAll(
+        Task,
+        Array.from({ length: 6 }, () => ({ n: 0 }))
+      )
       const waiting = yield* Queue.enqueue(Task, { n: 1 })
       expect(first.length).toBe(6)
-      yield* work(({ n }) => Effect.as(Ref.update(ran, (all) => [...all, n]), n))
+      yield* work(({ n }) =>
+        Effect.as(
+          Ref.update(ran, (all) => [...all, n]),
+          n
+        )
+      )
       yield* Queue.cancel(waiting.id)
       yield* TestClock.adjust("2 seconds")
       expect((yield* Queue.get(waiting.id)).state).toBe("canceled")
       expect((yield* Ref.get(ran)).includes(1)).toBe(false)
-    }).pipe(Effect.scoped, Effect.provide(services())))
+    }).pipe(Effect.scoped, Effect.provide(services()))
+  )
 })
 
 describe("jobs that are claimed ahead of a free slot", () => {
@@ -166,8 +208,11 @@ describe("jobs that are claimed ahead of a free slot", () => {
     Effect.map(Queue.list({ queue, state: "running" }), (running) => running.length)
 
   it.effect("are none while run times are long, so that other workers can have them", () =>
-    Effect.gen(function*() {
-      yield* Queue.enqueueAll(Task, Array.from({ length: 10 }, (_, n) => ({ n })))
+    Effect.gen(function* () {
+      yield* Queue.enqueueAll(
+        Task,
+        Array.from({ length: 10 }, (_, n) => ({ n }))
+      )
       yield* work(({ n }) => Effect.delay(Effect.succeed(n), "18 seconds"), {
         queues: { default: { concurrency: 1 } }
       })
@@ -175,12 +220,16 @@ describe("jobs that are claimed ahead of a free slot", () => {
         yield* TestClock.adjust("20 seconds")
         expect(yield* claimedAhead("default")).toBeLessThanOrEqual(1)
       }
-    }).pipe(Effect.scoped, Effect.provide(services())))
+    }).pipe(Effect.scoped, Effect.provide(services()))
+  )
 
   it.effect("are renewed while they wait, and given back after a second when the slots do not get free", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const gate = yield* Deferred.make<void>()
-      const enqueued = yield* Queue.enqueueAll(Task, Array.from({ length: 40 }, (_, n) => ({ n })))
+      const enqueued = yield* Queue.enqueueAll(
+        Task,
+        Array.from({ length: 40 }, (_, n) => ({ n }))
+      )
       yield* work(({ n }) => Effect.as(n < 20 ? Effect.sleep("1 millis") : Deferred.await(gate), n), {
         queues: { default: { concurrency: 5 } }
       })
@@ -194,7 +243,11 @@ describe("jobs that are claimed ahead of a free slot", () => {
       const records = yield* Effect.forEach(enqueued, ({ id }) => Queue.get(id))
       expect(records.every(({ state }) => state === "succeeded")).toBe(true)
       // Given back is given back: no budget was spent on waiting.
-      expect(records.every(({ attempts }) => attempts.filter(({ outcome }) => !Option.contains(outcome, "released")).length === 1))
-        .toBe(true)
-    }).pipe(Effect.scoped, Effect.provide(services())))
+      expect(
+        records.every(
+          ({ attempts }) => attempts.filter(({ outcome }) => !Option.contains(outcome, "released")).length === 1
+        )
+      ).toBe(true)
+    }).pipe(Effect.scoped, Effect.provide(services()))
+  )
 })

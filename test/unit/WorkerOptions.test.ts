@@ -34,33 +34,48 @@ describe("a worker's options", () => {
     ["maintenance.retention.dead", { maintenance: { retention: { dead: "1000 weeks" } } }]
   ]
   it.effect.each(cases)("that are out of range are refused by name: %s", ([option, options]) =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const error = yield* refusal(options)
       expect(error).toMatchObject({ _tag: "InvalidOption", option })
       expect(error.message).toContain(option)
-    }))
+    })
+  )
 
   it.effect("may not hold a name that no row could", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const long = "q".repeat(65)
-      expect(yield* refusal({ queues: { [long]: { concurrency: 1 } } })).toMatchObject({ _tag: "InvalidName", name: long })
+      expect(yield* refusal({ queues: { [long]: { concurrency: 1 } } })).toMatchObject({
+        _tag: "InvalidName",
+        name: long
+      })
       expect(yield* refusal({ workerId: "a worker" })).toMatchObject({ _tag: "InvalidName", kind: "worker id" })
-    }))
+    })
+  )
 
   it.effect("list one job or more, each type once, each well defined", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const run = <const Jobs extends ReadonlyArray<Job.Any>>(jobs: Jobs) =>
         Effect.flip(Worker.run({ jobs })).pipe(Effect.provide(services()), Effect.scoped)
       expect(yield* run([])).toMatchObject({ option: "jobs" })
       expect(yield* Effect.provide(run([Task, Task]), Handlers)).toMatchObject({ option: "jobs", value: "task" })
-      const Bad = Job.make("bad", { payload: Schema.Void, retry: RetryPolicy.fixed({ delay: "1 second", maxAttempts: 0 }) })
-      expect(yield* Effect.provide(run([Bad]), Bad.toLayer(() => Effect.void))).toMatchObject({ option: "retry.maxAttempts" })
-    }))
+      const Bad = Job.make("bad", {
+        payload: Schema.Void,
+        retry: RetryPolicy.fixed({ delay: "1 second", maxAttempts: 0 })
+      })
+      expect(
+        yield* Effect.provide(
+          run([Bad]),
+          Bad.toLayer(() => Effect.void)
+        )
+      ).toMatchObject({ option: "retry.maxAttempts" })
+    })
+  )
 
   it.effect("are all optional but the jobs", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const worker = yield* Worker.make({ jobs: [Task] })
       expect(worker.id).toMatch(/^[A-Za-z0-9_.-]{1,64}$/)
       expect((yield* worker.health).status).toBe("bad")
-    }).pipe(Effect.provide([Handlers, services()]), Effect.scoped))
+    }).pipe(Effect.provide([Handlers, services()]), Effect.scoped)
+  )
 })
