@@ -136,15 +136,17 @@ class Care {
   ) {}
 
   hold(lease: Lease.Lease, window: Lease.TrustWindow, holder: Holder, scope: Scope.Scope): Effect.Effect<Held> {
-    return Effect.flatMap(Lease.now, (at) => {
+    return Effect.suspend(() => {
       const entry = new Entry(this, lease, window, holder)
       this.entries.add(entry)
       this.holdsSome.unsafeOpen()
-      const left = Math.max(0, Lease.trustLeft(window, at))
+      const ends = window.openedAt.monotonic + Duration.toMillis(window.length)
+      if (ends >= this.watchedUntil) return Effect.succeed(entry)
       // A claim whose answer took long has a short window, which can end before the watch looks again.
-      return at.monotonic + left < this.watchedUntil
-        ? Effect.as(Effect.forkIn(Effect.zipRight(Timer.sleep(Duration.millis(left)), this.expire), scope), entry)
-        : Effect.succeed(entry)
+      const looked = Effect.flatMap(Lease.now, (at) =>
+        Effect.zipRight(Timer.sleep(Duration.millis(Lease.trustLeft(window, at))), this.expire)
+      )
+      return Effect.as(Effect.forkIn(looked, scope), entry)
     })
   }
 
@@ -159,17 +161,27 @@ class Care {
    */
   nextEnd(at: Lease.Instant): number {
     let first = Duration.toMillis(this.lease) / 10
-    for (const entry of this.entries) first = Math.min(first, Lease.trustLeft(entry.window, at))
+    for (const { window } of this.entries) {
+      const left = Lease.trustLeft(window, at)
+      first = Math.min(first, left > 0 ? left : monotonicLeft(window, at))
+    }
     return Math.max(first, 0)
   }
 
-  readonly expire: Effect.Effect<void> = Effect.flatMap(Lease.now, (at) =>
-    Effect.forEach(
-      Array.from(this.entries).filter((entry) => Lease.trustLeft(entry.window, at) <= 0),
-      (entry) => entry.lose("expired"),
-      { discard: true }
+  /**
+   * Lets go of the leases whose window has ended. Where only the wall clock says so, either the host slept or somebody set
+   * the clock (scenario I2): nothing is written under such a lease, and it is asked for at once; the answer decides.
+   */
+  readonly expire: Effect.Effect<void> = Effect.flatMap(Lease.now, (at) => {
+    const ended = Array.from(this.entries).filter(({ window }) => Lease.trustLeft(window, at) <= 0)
+    const doubtful = ended.filter((entry) => !entry.locked && monotonicLeft(entry.window, at) > 0)
+    const over = ended.filter(({ window }) => monotonicLeft(window, at) <= 0)
+    const ask = doubtful.length === 0 || this.calls >= mostCalls ? Effect.void : Effect.forkDaemon(this.renew(doubtful))
+    return Effect.zipRight(
+      ask,
+      Effect.forEach(over, (entry) => entry.lose("expired"), { discard: true })
     )
-  )
+  })
 
   readonly loseAll: Effect.Effect<void> = Effect.suspend(() =>
     Effect.forEach(Array.from(this.entries), (entry) => entry.lose("expired"), { discard: true })
@@ -182,13 +194,17 @@ class Care {
       const due = Array.from(this.entries).filter(
         (entry) => !entry.locked && at.monotonic - entry.window.openedAt.monotonic >= age
       )
-      const batches: Array<ReadonlyArray<Entry>> = []
-      for (let from = 0; from < due.length; from += batchSize) batches.push(due.slice(from, from + batchSize))
-      return Effect.map(
-        Effect.forEach(batches, (batch) => this.renewTogether(batch), { concurrency: mostCalls }),
-        (done) => done.every((each) => each)
-      )
+      return this.renew(due)
     })
+  }
+
+  private renew(entries: ReadonlyArray<Entry>): Effect.Effect<boolean> {
+    const batches: Array<ReadonlyArray<Entry>> = []
+    for (let from = 0; from < entries.length; from += batchSize) batches.push(entries.slice(from, from + batchSize))
+    return Effect.map(
+      Effect.forEach(batches, (batch) => this.renewTogether(batch), { concurrency: mostCalls }),
+      (done) => done.every((each) => each)
+    )
   }
 
   private renewTogether(batch: ReadonlyArray<Entry>): Effect.Effect<boolean> {
@@ -317,6 +333,9 @@ class Entry implements Held {
     })
   }
 }
+
+const monotonicLeft = ({ length, openedAt }: Lease.TrustWindow, at: Lease.Instant): number =>
+  Duration.toMillis(length) - (at.monotonic - openedAt.monotonic)
 
 const outcomeOf = (outcome: string) => Metrics.bind(Metrics.renewals, { outcome })
 const outcomes = {

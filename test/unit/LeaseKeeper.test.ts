@@ -172,13 +172,28 @@ describe("a lease keeper", () => {
     })
   )
 
-  it.scoped("notices by the wall clock that the host slept", () =>
+  it.scoped("trusts nothing once the wall clock says that the lease is over, and asks whether the host slept", () =>
+    Effect.gen(function* () {
+      for (const answer of [renewed, { _tag: "Lost", reason: "superseded" }] as const) {
+        const { calls, hold, told } = yield* setUp(all(answer))
+        const at = yield* Lease.now
+        const held = yield* hold(1, { monotonic: at.monotonic, wall: at.wall - 3_600_000 })
+        expect(yield* trusted(held)).toBe("expired")
+        yield* TestClock.adjust("3 seconds")
+        expect(calls.length).toBe(1)
+        expect(told).toEqual(answer === renewed ? [] : ["1 superseded"])
+        expect(yield* trusted(held)).toBe(answer === renewed ? undefined : "superseded")
+      }
+    })
+  )
+
+  it.scoped("goes by the monotonic clock when the wall clock is set back", () =>
     Effect.gen(function* () {
       const { hold } = yield* setUp(all(renewed))
       const at = yield* Lease.now
       const held = yield* hold(1)
-      expect(held.distrust({ monotonic: at.monotonic + 1, wall: at.wall + 29_000 })).toBe("expired")
       expect(held.distrust({ monotonic: at.monotonic + 1, wall: at.wall - 3_600_000 })).toBe(undefined)
+      expect(held.distrust({ monotonic: at.monotonic + 29_000, wall: at.wall - 3_600_000 })).toBe("expired")
     })
   )
 
