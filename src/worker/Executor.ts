@@ -106,6 +106,8 @@ export class Executor {
   private admission({ supervision }: Life): Effect.Effect<Admission> {
     const { slots } = this.options
     return Effect.flatMap(Clock.currentTimeMillis, (now) => {
+      // The usual case, without a wait: a job was claimed for a slot that is free.
+      if (Option.isNone(supervision.interruption) && slots.enterAtOnce()) return Effect.succeed<Admission>("slot")
       const ticket = slots.enter(now)
       return supervision.stoppable(ticket.wait, (reason) => Effect.sync(() => slots.withdraw(ticket, reason)))
     })

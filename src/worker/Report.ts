@@ -1,7 +1,7 @@
 /**
  * What a worker tells about attempts: logs, metrics, spans. Never a payload, an output or a key (law 8).
  */
-import { Duration, Effect, Metric, Option } from "effect"
+import { Context, DefaultServices, Duration, Effect, Metric, Option, Tracer } from "effect"
 import type { ClaimedJob, Settlement } from "../JobStore.js"
 import type * as Metrics from "../Metrics.js"
 import type { Outcome } from "../Outcome.js"
@@ -34,20 +34,27 @@ export const annotations = (job: ClaimedJob) => ({
   worker_id: job.lease.worker
 })
 
-/** The span of one run, linked to the trace that the job was enqueued in. */
-export const spanOf = <A, E, R>(job: ClaimedJob, handler: Effect.Effect<A, E, R>) => {
-  const origin = Option.flatMap(job.traceContext, TraceContext.parse)
-  return Effect.withSpan(handler, "leasehold.run", {
+/**
+ * The span of one run, linked to the trace that the job was enqueued in. Where no tracer collects spans, none is made: it
+ * would cost as much as the rest of a short attempt.
+ */
+export const spanOf = <A, E, R>(job: ClaimedJob, handler: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+  Effect.flatMap(Effect.tracer, (tracer) => tracer === uncollected ? handler : inSpan(job, handler))
+
+/** Effect's own tracer, which every program has that provides no other: it keeps its spans to itself. */
+const uncollected = Context.get(DefaultServices.liveServices, Tracer.Tracer)
+
+const inSpan = <A, E, R>(job: ClaimedJob, handler: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+  Effect.withSpan(handler, "leasehold.run", {
     root: true,
     kind: "consumer",
     captureStackTrace: false,
     attributes: annotations(job),
-    links: Option.match(origin, {
+    links: Option.match(Option.flatMap(job.traceContext, TraceContext.parse), {
       onNone: () => [],
       onSome: (span) => [{ _tag: "SpanLink" as const, span, attributes: {} }]
     })
   })
-}
 
 const messages: { readonly [E in Metrics.Ending]: string } = {
   completed: "Job completed",

@@ -32,7 +32,7 @@ export interface Proxy {
   readonly down: (on: boolean) => Effect.Effect<void>
   /** Cuts every connection that is open now. */
   readonly cut: Effect.Effect<void>
-  /** Connections that are open now. */
+  /** Connections that the server has open through the proxy now. */
   readonly open: () => number
 }
 
@@ -122,8 +122,9 @@ class Link {
     }
   }
 
+  /** The server's side ends last: behind a black hole it outlives the client's. */
   onEnd(listener: () => void): void {
-    this.client.on("close", listener)
+    this.server.on("close", listener)
   }
 
   end(): void {

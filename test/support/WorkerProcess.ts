@@ -4,7 +4,7 @@
 import { Deferred, Effect, type Scope } from "effect"
 import { buildSync } from "esbuild"
 import { type ChildProcess, spawn } from "node:child_process"
-import { mkdtempSync } from "node:fs"
+import { mkdtempSync, rmSync } from "node:fs"
 import { createRequire } from "node:module"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
@@ -14,7 +14,9 @@ import type { Setup } from "./workerMain.js"
 let bundled: string | undefined
 const bundle = (): string => {
   if (bundled !== undefined) return bundled
-  const file = join(mkdtempSync(join(tmpdir(), "leasehold-worker-")), "worker.cjs")
+  const folder = mkdtempSync(join(tmpdir(), "leasehold-worker-"))
+  process.on("exit", () => rmSync(folder, { recursive: true, force: true }))
+  const file = join(folder, "worker.cjs")
   buildSync({
     entryPoints: [join(import.meta.dirname ?? ".", "workerMain.ts")],
     bundle: true,
