@@ -19,7 +19,7 @@ export interface Options {
 export type Failure = InvalidName | UnsupportedServer | MigrationError | StoreError
 
 const prepare = (options: Options) =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const tables = yield* Tables.make(options.tablePrefix ?? Tables.defaultPrefix)
     const { config } = yield* MysqlClient
     const connections = yield* Connections.make(config, {
@@ -40,8 +40,12 @@ const prepare = (options: Options) =>
  * - `SchemaNewerThanLibrary`: a newer release has migrated this database.
  */
 export const run = (options: Options = {}): Effect.Effect<ReadonlyArray<string>, Failure, MysqlClient> =>
-  Effect.scoped(Effect.flatMap(prepare(options), ({ connections, steps, tables }) => Steps.run(connections, tables, steps)))
+  Effect.scoped(
+    Effect.flatMap(prepare(options), ({ connections, steps, tables }) => Steps.run(connections, tables, steps))
+  )
 
 /** Fails unless the tables are those of this release: with `SchemaOutdated` where steps are missing. Changes nothing. */
 export const verify = (options: Options = {}): Effect.Effect<void, Failure, MysqlClient> =>
-  Effect.scoped(Effect.flatMap(prepare(options), ({ connections, steps, tables }) => Steps.verify(connections, tables, steps)))
+  Effect.scoped(
+    Effect.flatMap(prepare(options), ({ connections, steps, tables }) => Steps.verify(connections, tables, steps))
+  )

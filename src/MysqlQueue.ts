@@ -50,12 +50,13 @@ export const layer = (
 const store = (options: Options): Layer.Layer<JobStore, StartError, MysqlClient> =>
   Layer.scoped(
     JobStore,
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const settings = yield* checkOptions(options)
       const tables = yield* Tables.make(options.tablePrefix ?? Tables.defaultPrefix)
       const { config } = yield* MysqlClient
       const { statementTimeout } = settings
-      const open = (size: number, session: string) => Connections.make(config, { size, statementTimeout, settings: session })
+      const open = (size: number, session: string) =>
+        Connections.make(config, { size, statementTimeout, settings: session })
       const worker = yield* open(settings.worker, Connections.pinned)
       const client = yield* open(settings.client, Connections.pinned)
       const transactions = yield* open(settings.transaction, Connections.forCallers)
@@ -77,13 +78,19 @@ const store = (options: Options): Layer.Layer<JobStore, StartError, MysqlClient>
   )
 
 const checkOptions = (options: Options) =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const { client, transaction, worker } = options.connections ?? {}
     return {
       migrate: yield* Setting.word("migrate", options.migrate, ["auto", "verify", "off"]),
       client: yield* Setting.wholeNumber("connections.client", client, 8, 2, 100),
       transaction: yield* Setting.wholeNumber("connections.transaction", transaction, 8, 2, 100),
       worker: yield* Setting.wholeNumber("connections.worker", worker, 4, 2, 100),
-      statementTimeout: yield* Setting.duration("statementTimeout", options.statementTimeout, "5 seconds", "100 millis", "10 minutes")
+      statementTimeout: yield* Setting.duration(
+        "statementTimeout",
+        options.statementTimeout,
+        "5 seconds",
+        "100 millis",
+        "10 minutes"
+      )
     }
   })

@@ -1,8 +1,9 @@
 /**
  * Runs a program to its end.
  */
-import { Effect } from "effect"
+
 import { spawn } from "node:child_process"
+import { Effect } from "effect"
 
 /** What it printed on stdout; fails with its last words where it ends with another code than 0. Interruption kills it. */
 export const run = (
@@ -23,8 +24,13 @@ export const run = (
     })
     child.on("error", (error) => resume(Effect.fail(error.message)))
     child.on("close", (code) =>
-      resume(code === 0
-        ? Effect.succeed(printed)
-        : Effect.fail(`${program} ended with ${code}: ${(complained || printed).trim().split("\n").slice(-3).join(" ")}`)))
+      resume(
+        code === 0
+          ? Effect.succeed(printed)
+          : Effect.fail(
+              `${program} ended with ${code}: ${(complained || printed).trim().split("\n").slice(-3).join(" ")}`
+            )
+      )
+    )
     return Effect.sync(() => child.kill("SIGKILL"))
   })

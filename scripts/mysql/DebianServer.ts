@@ -2,10 +2,11 @@
  * Debian's own MySQL server, fetched and unpacked into a cache folder by apt's tools, without root and without a trace in the
  * system: for machines that reach Debian's packages and nothing else.
  */
-import { Effect } from "effect"
+
 import { chmodSync, existsSync, mkdirSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs"
 import { homedir } from "node:os"
 import { join } from "node:path"
+import { Effect } from "effect"
 import { run } from "./Command.js"
 
 // Debian's stable releases have no MySQL; unstable has the current LTS.
@@ -22,7 +23,7 @@ const architectures: { readonly [arch: string]: { readonly triplet: string; read
 const say = (text: string) => Effect.sync(() => process.stderr.write(`${text}\n`))
 
 /** The path of a `mysqld` that runs with the libraries beside it; downloads about 60 MB the first time. */
-export const install: Effect.Effect<string, string> = Effect.gen(function*() {
+export const install: Effect.Effect<string, string> = Effect.gen(function* () {
   const architecture = architectures[process.arch]
   if (process.platform !== "linux" || architecture === undefined) {
     return yield* Effect.fail(`it needs Linux on x64 or arm64, and this is ${process.platform} on ${process.arch}`)
@@ -34,7 +35,8 @@ export const install: Effect.Effect<string, string> = Effect.gen(function*() {
   const work = yield* Effect.sync(() => {
     const folder = `${root}.${process.pid}.part`
     rmSync(folder, { recursive: true, force: true })
-    for (const part of ["lists/partial", "cache/archives/partial", "root"]) mkdirSync(join(folder, part), { recursive: true })
+    for (const part of ["lists/partial", "cache/archives/partial", "root"])
+      mkdirSync(join(folder, part), { recursive: true })
     return folder
   })
   return yield* unpack(work, architecture).pipe(
@@ -45,7 +47,7 @@ export const install: Effect.Effect<string, string> = Effect.gen(function*() {
 })
 
 const unpack = (work: string, architecture: { readonly triplet: string; readonly loader: string }) =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const mirror = yield* findMirror
     yield* Effect.sync(() => {
       writeFileSync(join(work, "sources.list"), `deb ${mirror} ${suite} main\n`)
@@ -62,11 +64,18 @@ const unpack = (work: string, architecture: { readonly triplet: string; readonly
       "Acquire::Retries=3"
     ].flatMap((option) => ["-o", option])
     yield* say("Fetching Debian's MySQL server (about 60 MB, kept for the next time): the list of packages …")
-    yield* run("apt-get", [...apt, "update"]).pipe(Effect.mapError((reason) => `the package list cannot be had (${reason})`))
-    yield* say("Fetching the packages …")
-    yield* run("apt-get", [...apt, "-y", "--no-install-recommends", "--download-only", "install", "mysql-server-core"]).pipe(
-      Effect.mapError((reason) => `the packages cannot be had (${reason})`)
+    yield* run("apt-get", [...apt, "update"]).pipe(
+      Effect.mapError((reason) => `the package list cannot be had (${reason})`)
     )
+    yield* say("Fetching the packages …")
+    yield* run("apt-get", [
+      ...apt,
+      "-y",
+      "--no-install-recommends",
+      "--download-only",
+      "install",
+      "mysql-server-core"
+    ]).pipe(Effect.mapError((reason) => `the packages cannot be had (${reason})`))
     const archives = join(work, "cache", "archives")
     const packages = readdirSync(archives).filter((file) => file.endsWith(".deb"))
     yield* say(`Unpacking ${packages.length} packages …`)
@@ -83,23 +92,29 @@ const unpack = (work: string, architecture: { readonly triplet: string; readonly
 const findMirror: Effect.Effect<string, string> = Effect.flatMap(
   Effect.mapError(run("apt-get", ["indextargets", "--format", "$(REPO_URI)"]), () => "this system has no apt"),
   (printed) => {
-    const mirror = printed.split("\n").map((line) => line.trim()).find((uri) => /\/debian\/?$/.test(uri))
+    const mirror = printed
+      .split("\n")
+      .map((line) => line.trim())
+      .find((uri) => /\/debian\/?$/.test(uri))
     return mirror === undefined ? Effect.fail("apt is not set up with a Debian mirror") : Effect.succeed(mirror)
   }
 )
 
 /** The server finds its libraries, messages and plugins beside itself, wherever the folder lies. */
-const writeWrapper = (work: string, { loader, triplet }: { readonly triplet: string; readonly loader: string }): void => {
+const writeWrapper = (
+  work: string,
+  { loader, triplet }: { readonly triplet: string; readonly loader: string }
+): void => {
   const wrapper = join(work, "mysqld")
   writeFileSync(
     wrapper,
     [
       "#!/bin/sh",
-      "root=$(CDPATH= cd \"$(dirname \"$0\")\" && pwd)/root",
+      'root=$(CDPATH= cd "$(dirname "$0")" && pwd)/root',
       `lib=$root/usr/lib/${triplet}`,
       `exec "$lib/${loader}" --library-path "$lib" "$root/usr/sbin/mysqld" "$@" --basedir="$root/usr" \\`,
-      "  --lc-messages-dir=\"$root/usr/share/mysql\" --character-sets-dir=\"$root/usr/share/mysql/charsets\" \\",
-      "  --plugin-dir=\"$root/usr/lib/mysql/plugin\" --secure-file-priv=NULL",
+      '  --lc-messages-dir="$root/usr/share/mysql" --character-sets-dir="$root/usr/share/mysql/charsets" \\',
+      '  --plugin-dir="$root/usr/lib/mysql/plugin" --secure-file-priv=NULL',
       ""
     ].join("\n")
   )

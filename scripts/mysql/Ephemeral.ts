@@ -1,12 +1,13 @@
 /**
  * A MySQL server that lives as long as this process, whatever ends it.
  */
-import { Duration, Effect, Schedule, type Scope } from "effect"
+
 import { type ChildProcess, spawn } from "node:child_process"
-import { createServer } from "node:net"
 import { mkdtempSync, readFileSync } from "node:fs"
+import { createServer } from "node:net"
 import { tmpdir, userInfo } from "node:os"
 import { join } from "node:path"
+import { Duration, Effect, Schedule, type Scope } from "effect"
 import * as Mysql from "mysql2/promise"
 import { run } from "./Command.js"
 
@@ -54,7 +55,12 @@ rm -rf "$LEASEHOLD_DIR"
 exit $code
 `
 
-const startWatchdog = (binary: string, dir: string, common: ReadonlyArray<string>, args: ReadonlyArray<string>): ChildProcess =>
+const startWatchdog = (
+  binary: string,
+  dir: string,
+  common: ReadonlyArray<string>,
+  args: ReadonlyArray<string>
+): ChildProcess =>
   spawn("sh", ["-c", watchdog, "leasehold-watchdog", binary, "--no-defaults", ...common, ...args], {
     stdio: ["pipe", "ignore", "pipe"],
     // A process group of its own: Ctrl-C in the terminal must reach the program, and not the server under it.
@@ -73,19 +79,24 @@ const stop = (child: ChildProcess): Effect.Effect<void> =>
 
 /** Initialises and starts `binary` on a free port with a database `leasehold`; answers its URL once it takes connections. */
 export const start = (binary: string, extraArgs: ReadonlyArray<string>): Effect.Effect<string, string, Scope.Scope> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const dir = yield* Effect.sync(() => mkdtempSync(join(tmpdir(), "leasehold-mysql-")))
     const port = yield* freePort
     const asRoot = userInfo().uid === 0 ? ["--user=root"] : []
     const child = yield* Effect.acquireRelease(
       Effect.sync(() =>
-        startWatchdog(binary, dir, [`--datadir=${join(dir, "data")}`, `--log-error=${join(dir, "error.log")}`, ...asRoot], [
-          `--port=${port}`,
-          `--socket=${join(dir, "s.sock")}`,
-          `--pid-file=${join(dir, "pid")}`,
-          ...serverArgs,
-          ...extraArgs
-        ])
+        startWatchdog(
+          binary,
+          dir,
+          [`--datadir=${join(dir, "data")}`, `--log-error=${join(dir, "error.log")}`, ...asRoot],
+          [
+            `--port=${port}`,
+            `--socket=${join(dir, "s.sock")}`,
+            `--pid-file=${join(dir, "pid")}`,
+            ...serverArgs,
+            ...extraArgs
+          ]
+        )
       ),
       stop
     )
@@ -93,7 +104,10 @@ export const start = (binary: string, extraArgs: ReadonlyArray<string>): Effect.
     child.stderr?.on("data", (chunk: Buffer) => {
       lastWords += chunk
     })
-    yield* Effect.mapError(ready(port, child), (reason) => `${reason}; its log ends: ${lastWords.trim().replaceAll("\n", " | ")}`)
+    yield* Effect.mapError(
+      ready(port, child),
+      (reason) => `${reason}; its log ends: ${lastWords.trim().replaceAll("\n", " | ")}`
+    )
     // A program that has nothing more to do must not wait for its server; the pipe tells the watchdog when it is gone.
     child.unref()
     return `mysql://root@127.0.0.1:${port}/leasehold`
@@ -105,7 +119,10 @@ const freePort: Effect.Effect<number, string> = Effect.async((resume) => {
   server.listen(0, "127.0.0.1", () => {
     const address = server.address()
     server.close(() =>
-      resume(typeof address === "object" && address !== null ? Effect.succeed(address.port) : Effect.fail("no free port")))
+      resume(
+        typeof address === "object" && address !== null ? Effect.succeed(address.port) : Effect.fail("no free port")
+      )
+    )
   })
 })
 
@@ -116,20 +133,23 @@ const ready = (port: number, child: ChildProcess): Effect.Effect<void, string> =
       await connection.query("CREATE DATABASE IF NOT EXISTS leasehold")
       await connection.end()
     },
-    catch: (error) => error instanceof Error ? error.message : String(error)
+    catch: (error) => (error instanceof Error ? error.message : String(error))
   }).pipe(
     Effect.retry({ schedule: Schedule.spaced(Duration.millis(100)), while: () => child.exitCode === null }),
-    Effect.timeoutFail({ duration: Duration.seconds(60), onTimeout: () => "the server did not start within 60 seconds" }),
-    Effect.mapError((reason) => child.exitCode === null ? reason : `the server ended with ${child.exitCode}`)
+    Effect.timeoutFail({
+      duration: Duration.seconds(60),
+      onTimeout: () => "the server did not start within 60 seconds"
+    }),
+    Effect.mapError((reason) => (child.exitCode === null ? reason : `the server ended with ${child.exitCode}`))
   )
 
 /** Sees to it that a server which something else has started does not outlive this process. */
 export const guard = (url: string): Effect.Effect<void, string, Scope.Scope> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const pid = yield* processId(url)
     yield* Effect.acquireRelease(
       Effect.sync(() =>
-        spawn("sh", ["-c", "cat >/dev/null; kill -KILL \"$1\" 2>/dev/null", "leasehold-watchdog", String(pid)], {
+        spawn("sh", ["-c", 'cat >/dev/null; kill -KILL "$1" 2>/dev/null', "leasehold-watchdog", String(pid)], {
           stdio: ["pipe", "ignore", "ignore"],
           detached: true
         })

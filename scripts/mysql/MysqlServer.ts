@@ -48,7 +48,10 @@ export const launch = (options: Options = {}): Effect.Effect<MysqlServer, MysqlS
       (reason) => new MysqlServerUnavailable({ ways: [{ way: "the server of the given URL", reason }] })
     )
   }
-  const fromPath = way("a mysqld on PATH", Effect.flatMap(Ephemeral.findOnPath, (binary) => ephemeral(binary, "path", options)))
+  const fromPath = way(
+    "a mysqld on PATH",
+    Effect.flatMap(Ephemeral.findOnPath, (binary) => ephemeral(binary, "path", options))
+  )
   const fromDownload = way("a download by mysql-memory-server", download)
   const fromDebian = way(
     "Debian's mysql-server-core",
@@ -57,7 +60,8 @@ export const launch = (options: Options = {}): Effect.Effect<MysqlServer, MysqlS
   return fromPath.pipe(
     Effect.catchAll((path) =>
       Effect.catchAll(fromDownload, (downloaded) =>
-        Effect.mapError(fromDebian, (debian) => new MysqlServerUnavailable({ ways: [path, downloaded, debian] })))
+        Effect.mapError(fromDebian, (debian) => new MysqlServerUnavailable({ ways: [path, downloaded, debian] }))
+      )
     )
   )
 }
@@ -67,7 +71,8 @@ const way = <A, R>(name: string, effect: Effect.Effect<A, string, R>) =>
 
 const ephemeral = (binary: string, source: MysqlServer["source"], options: Options) =>
   Effect.flatMap(Ephemeral.start(binary, options.serverArgs ?? []), (url) =>
-    Effect.map(versionOf(url), (version): MysqlServer => ({ url, version, source })))
+    Effect.map(versionOf(url), (version): MysqlServer => ({ url, version, source }))
+  )
 
 const versionOf = (url: string): Effect.Effect<string, string> =>
   Effect.tryPromise({
@@ -89,7 +94,7 @@ const versionOf = (url: string): Effect.Effect<string, string> =>
  * buffer, takes no arguments of ours, and outlives a parent that was killed. Here its log is switched off, and the watchdog
  * that guards our own servers guards it too.
  */
-const download: Effect.Effect<MysqlServer, string, Scope.Scope> = Effect.gen(function*() {
+const download: Effect.Effect<MysqlServer, string, Scope.Scope> = Effect.gen(function* () {
   yield* reachable("https://cdn.mysql.com/")
   yield* Effect.sync(() => process.stderr.write("Downloading MySQL (about 100 MB, kept for the next time) …\n"))
   const server = yield* Effect.acquireRelease(
@@ -112,9 +117,11 @@ const download: Effect.Effect<MysqlServer, string, Scope.Scope> = Effect.gen(fun
 
 // The downloader tries ten times without saying why it can not: one short question first spares a newcomer the wait.
 const reachable = (address: string): Effect.Effect<void, string> =>
-  run("node", ["-e", `fetch(${JSON.stringify(address)}, { method: "HEAD" }).then(() => process.exit(0), () => process.exit(1))`])
-    .pipe(
-      Effect.timeoutFail({ duration: Duration.seconds(4), onTimeout: () => "no answer" }),
-      Effect.mapError(() => "MySQL's download site cannot be reached from here"),
-      Effect.asVoid
-    )
+  run("node", [
+    "-e",
+    `fetch(${JSON.stringify(address)}, { method: "HEAD" }).then(() => process.exit(0), () => process.exit(1))`
+  ]).pipe(
+    Effect.timeoutFail({ duration: Duration.seconds(4), onTimeout: () => "no answer" }),
+    Effect.mapError(() => "MySQL's download site cannot be reached from here"),
+    Effect.asVoid
+  )

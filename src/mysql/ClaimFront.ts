@@ -36,7 +36,10 @@ export interface ClaimFront {
     readonly clock: Position
   }) => void
   /** What a claim locked, in order. `exhausted`: it got less than it asked for, so nothing more is due after it. */
-  readonly claimed: (positions: ReadonlyArray<readonly [priority: number, position: Position]>, exhausted: boolean) => void
+  readonly claimed: (
+    positions: ReadonlyArray<readonly [priority: number, position: Position]>,
+    exhausted: boolean
+  ) => void
   /** The claim did not happen: look again before the next one. */
   readonly forget: () => void
 }

@@ -2,8 +2,8 @@
  * The claim: look, lock, take. Transaction boundaries and verdicts; the statements are in `statements/claim`.
  */
 import { Effect } from "effect"
-import type { Claimed, ClaimRequest, EndedJob } from "../JobStore.js"
 import { transition } from "../JobRecord.js"
+import type { Claimed, ClaimRequest, EndedJob } from "../JobStore.js"
 import type { StoreError } from "../QueueError.js"
 import * as ClaimFront from "./ClaimFront.js"
 import type { Connections } from "./Connections.js"
@@ -34,9 +34,9 @@ export const make = (tables: Tables, connections: Connections, fronts: Fronts) =
       const front = frontOf(request)
       return Transaction.run(connections, "claim", "unavailable", (session) =>
         Effect.flatMap(ensureReady(tables, request, front, session), (ready) =>
-          ready ? lockAndTake(tables, request, front, session) : Effect.succeed(nothing))).pipe(
-          Effect.tapError(() => Effect.sync(front.forget))
+          ready ? lockAndTake(tables, request, front, session) : Effect.succeed(nothing)
         )
+      ).pipe(Effect.tapError(() => Effect.sync(front.forget)))
     })
 }
 
@@ -83,7 +83,7 @@ const lockAndTake = (
   front: ClaimFront.ClaimFront,
   session: OwnSession
 ): Effect.Effect<Claimed, MysqlFault> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const levels = front.live()
     const [, paused, locked] = yield* session.script([
       "START TRANSACTION",
@@ -98,32 +98,48 @@ const lockAndTake = (
       return nothing
     }
     // The statement locks only what is due, so `due` is true; the table of transitions decides between running and ending.
-    const vanished = rows.filter((row) =>
-      transition({
-        state: stateOf(row),
-        cancelRequested: isSet(row, "cancel_requested"),
-        due: true,
-        attemptsLeft: numberOf(row, "attempts_left")
-      }, "reap")._tag === "Some"
+    const vanished = rows.filter(
+      (row) =>
+        transition(
+          {
+            state: stateOf(row),
+            cancelRequested: isSet(row, "cancel_requested"),
+            due: true,
+            attemptsLeft: numberOf(row, "attempts_left")
+          },
+          "reap"
+        )._tag === "Some"
     )
     const taken = rows.filter((row) => !vanished.includes(row))
     yield* session.script([
       ...(taken.length === 0
         ? []
-        : [Statements.take(tables, request, taken.map(idOf), taken.some((row) => stateOf(row) === "running"))]),
+        : [
+            Statements.take(
+              tables,
+              request,
+              taken.map(idOf),
+              taken.some((row) => stateOf(row) === "running")
+            )
+          ]),
       ...(vanished.length === 0 ? [] : [endVanished(tables, vanished.map(idOf))]),
       "COMMIT"
     ])
     const exhausted = rows.length < request.limit
-    front.claimed(rows.map((row) => [Number(row["priority"]), positionOf(row)]), exhausted)
+    front.claimed(
+      rows.map((row) => [Number(row["priority"]), positionOf(row)]),
+      exhausted
+    )
     return {
       jobs: taken.map((row) => toClaimed(row, request.queue, request.worker)),
-      ended: vanished.map((row): EndedJob => ({
-        id: idOf(row),
-        queue: request.queue,
-        type: String(row["type"]),
-        state: isSet(row, "cancel_requested") ? "canceled" : "dead"
-      })),
+      ended: vanished.map(
+        (row): EndedJob => ({
+          id: idOf(row),
+          queue: request.queue,
+          type: String(row["type"]),
+          state: isSet(row, "cancel_requested") ? "canceled" : "dead"
+        })
+      ),
       more: !exhausted
     }
   })

@@ -34,25 +34,26 @@ const done = <A>(value: A): Ending<A, never> => ({ _tag: "Done", value })
 const undone = (code: string): Ending<never, never> => ({ _tag: "Undone", code })
 const failed = <E>(cause: Cause.Cause<E>): Ending<never, E> => ({ _tag: "Failed", cause })
 
-export const make = (tables: Tables, connections: Connections) =>
-<A, E, R>(lease: Lease, work: Work<A, E, R>): Effect.Effect<A, E | SettleError, R> => {
-  const attempt = (triesLeft: number): Effect.Effect<A, E | SettleError, R> =>
-    Effect.flatMap(once(tables, connections, lease, work), (ending) => {
-      switch (ending._tag) {
-        case "Done":
-          return Effect.succeed(ending.value)
-        case "Undone":
-          return triesLeft > 1
-            ? attempt(triesLeft - 1)
-            : Effect.fail(new StoreUnavailable({ verb, reason: "deadlock", code: ending.code }))
-        case "Failed":
-          return Effect.failCause(ending.cause)
-        case "Refused":
-          return Effect.fail(ending.error)
-      }
-    })
-  return Effect.zipRight(Transaction.refuseTransaction(verb), attempt(tries))
-}
+export const make =
+  (tables: Tables, connections: Connections) =>
+  <A, E, R>(lease: Lease, work: Work<A, E, R>): Effect.Effect<A, E | SettleError, R> => {
+    const attempt = (triesLeft: number): Effect.Effect<A, E | SettleError, R> =>
+      Effect.flatMap(once(tables, connections, lease, work), (ending) => {
+        switch (ending._tag) {
+          case "Done":
+            return Effect.succeed(ending.value)
+          case "Undone":
+            return triesLeft > 1
+              ? attempt(triesLeft - 1)
+              : Effect.fail(new StoreUnavailable({ verb, reason: "deadlock", code: ending.code }))
+          case "Failed":
+            return Effect.failCause(ending.cause)
+          case "Refused":
+            return Effect.fail(ending.error)
+        }
+      })
+    return Effect.zipRight(Transaction.refuseTransaction(verb), attempt(tries))
+  }
 
 const once = <A, E, R>(
   tables: Tables,
@@ -64,27 +65,39 @@ const once = <A, E, R>(
     Effect.suspend(() => {
       let committing = Option.none<A>()
       const body = (session: OwnSession): Effect.Effect<Ending<A, E>, MysqlFault, R> =>
-        Effect.gen(function*() {
+        Effect.gen(function* () {
           const refused = yield* lockRow(tables, session, lease)
           if (refused !== undefined) return refused
-          const exit = yield* Effect.exit(restore(Effect.mapInputContext(work, (context: Context.Context<R>) =>
-            Context.add(context, SqlClient.TransactionConnection, [session.connection, 0]))))
+          const exit = yield* Effect.exit(
+            restore(
+              Effect.mapInputContext(work, (context: Context.Context<R>) =>
+                Context.add(context, SqlClient.TransactionConnection, [session.connection, 0])
+              )
+            )
+          )
           // Also where the caller caught the deadlock and went on: what he wrote before it is gone (T5).
           if (session.undone()) return yield* rolledBack(session, undone("ER_LOCK_DEADLOCK 1213"))
           if (Exit.isFailure(exit)) return yield* rolledBack(session, failed(exit.cause))
           const [output, value] = exit.value
           committing = Option.some(value)
-          yield* session.script([Statements.writeSettlements(tables, [[lease, { _tag: "Complete", output }]]), "COMMIT"])
+          yield* session.script([
+            Statements.writeSettlements(tables, [[lease, { _tag: "Complete", output }]]),
+            "COMMIT"
+          ])
           return done(value)
         })
-      return connections.use(body).pipe(
-        Effect.catchAll((fault): Effect.Effect<Ending<A, E>, SettleError> =>
-          fault.kind === "deadlock"
-            ? Effect.succeed(undone(fault.code))
-            : fault.ambiguous && Option.isSome(committing)
-            ? askAgain(tables, connections, lease, committing.value)
-            : Effect.fail(toStoreError(verb, true)(fault)))
-      )
+      return connections
+        .use(body)
+        .pipe(
+          Effect.catchAll(
+            (fault): Effect.Effect<Ending<A, E>, SettleError> =>
+              fault.kind === "deadlock"
+                ? Effect.succeed(undone(fault.code))
+                : fault.ambiguous && Option.isSome(committing)
+                  ? askAgain(tables, connections, lease, committing.value)
+                  : Effect.fail(toStoreError(verb, true)(fault))
+          )
+        )
     })
   )
 
@@ -94,7 +107,7 @@ const lockRow = (
   session: OwnSession,
   lease: Lease
 ): Effect.Effect<Ending<never, never> | undefined, MysqlFault> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const [, locked] = yield* session.script(["START TRANSACTION", Statements.lockHeld(tables, [lease], "WAIT")])
     const row = locked?.rows.find((candidate) => idOf(candidate) === lease.jobId)
     const held = row !== undefined && stateOf(row) === "running" && Number(row["token"]) === lease.token
@@ -103,7 +116,10 @@ const lockRow = (
     const [read] = yield* session.script([Statements.readHeld(tables, [lease])])
     const verdict = readBack(read?.rows[0], lease, { _tag: "Complete", output: null })
     // Completed before by this very lease: the effect was committed then and must not run again.
-    return yield* rolledBack(session, refusal(verdict._tag === "Recorded" ? { _tag: "AlreadySettled" } : verdict, lease))
+    return yield* rolledBack(
+      session,
+      refusal(verdict._tag === "Recorded" ? { _tag: "AlreadySettled" } : verdict, lease)
+    )
   })
 
 const rolledBack = <Result>(session: OwnSession, result: Result): Effect.Effect<Result, MysqlFault> =>
@@ -130,7 +146,12 @@ const askAgain = <A>(
 ): Effect.Effect<Ending<A, never>, SettleError> =>
   Transaction.run(connections, verb, "again", (session) =>
     // A locking read waits for the lost session's transaction, which the server may still be ending.
-    session.script(["START TRANSACTION", Statements.lockHeld(tables, [lease], "WAIT"), Statements.readHeld(tables, [lease]), "COMMIT"])
+    session.script([
+      "START TRANSACTION",
+      Statements.lockHeld(tables, [lease], "WAIT"),
+      Statements.readHeld(tables, [lease]),
+      "COMMIT"
+    ])
   ).pipe(
     Effect.map(([, , read]): Ending<A, never> => {
       const verdict = readBack(read?.rows[0], lease, { _tag: "Complete", output: null })

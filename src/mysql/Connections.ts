@@ -37,7 +37,8 @@ export interface ConnectionOptions {
  * mode without NO_BACKSLASH_ESCAPES and ANSI_QUOTES: statements mean the same on every server. UTC: times are bound and read
  * as they are stored. `innodb_lock_wait_timeout` bounds the few statements that wait for a row.
  */
-export const pinned = "SET SESSION transaction_isolation = 'READ-COMMITTED', transaction_read_only = 0, "
+export const pinned =
+  "SET SESSION transaction_isolation = 'READ-COMMITTED', transaction_read_only = 0, "
   + "sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION', time_zone = '+00:00', autocommit = 1, "
   + "innodb_lock_wait_timeout = 3, sql_safe_updates = 0, sql_select_limit = DEFAULT"
 
@@ -45,7 +46,8 @@ export const pinned = "SET SESSION transaction_isolation = 'READ-COMMITTED', tra
  * For transactions that hold statements of the caller: they keep the server's `sql_mode`, time zone and lock wait, as on his
  * own connections. READ COMMITTED, since a completion locks the row of a job.
  */
-export const forCallers = "SET SESSION transaction_isolation = 'READ-COMMITTED', transaction_read_only = 0, autocommit = 1"
+export const forCallers =
+  "SET SESSION transaction_isolation = 'READ-COMMITTED', transaction_read_only = 0, autocommit = 1"
 
 /** A session that rested this long may have been closed by the server or a firewall: it is pinged before it is used (F4). */
 const restBeforePing = 1_000
@@ -63,25 +65,29 @@ export const make = (
           return Effect.onExit(body(session), (exit) =>
             session.broken()
               ? destroy(connection)
-              : giveBack(connection, session, rested, Exit.isFailure(exit) || session.failed()))
+              : giveBack(connection, session, rested, Exit.isFailure(exit) || session.failed())
+          )
         })
       )
     return { use }
   })
 
-const openPool = (config: MysqlClientConfig, options: ConnectionOptions): Effect.Effect<Mysql.Pool, never, Scope.Scope> =>
+const openPool = (
+  config: MysqlClientConfig,
+  options: ConnectionOptions
+): Effect.Effect<Mysql.Pool, never, Scope.Scope> =>
   Effect.acquireRelease(
     Effect.sync(() => {
       const pool = Mysql.createPool({
         ...config.poolConfig,
         ...(config.url === undefined
           ? {
-            ...(config.host === undefined ? {} : { host: config.host }),
-            ...(config.port === undefined ? {} : { port: config.port }),
-            ...(config.database === undefined ? {} : { database: config.database }),
-            ...(config.username === undefined ? {} : { user: config.username }),
-            ...(config.password === undefined ? {} : { password: Redacted.value(config.password) })
-          }
+              ...(config.host === undefined ? {} : { host: config.host }),
+              ...(config.port === undefined ? {} : { port: config.port }),
+              ...(config.database === undefined ? {} : { database: config.database }),
+              ...(config.username === undefined ? {} : { user: config.username }),
+              ...(config.password === undefined ? {} : { password: Redacted.value(config.password) })
+            }
           : { uri: Redacted.value(config.url) }),
         multipleStatements: true,
         supportBigNumbers: true,
@@ -186,7 +192,8 @@ const makeSession = (
       answerOf(timeout, connection, (callback) => connection.query(statements.join(";\n"), callback)).pipe(
         Effect.map((result) =>
           // For one statement the driver answers its result, for more an array of results.
-          statements.length === 1 || !Array.isArray(result) ? [toAnswer(result)] : result.map(toAnswer)),
+          statements.length === 1 || !Array.isArray(result) ? [toAnswer(result)] : result.map(toAnswer)
+        ),
         Effect.tapError(note)
       )
   }
@@ -206,6 +213,9 @@ const giveBack = (
     connection.release()
   })
   return mayBeOpen
-    ? Effect.matchEffect(session.script(["ROLLBACK"]), { onFailure: () => destroy(connection), onSuccess: () => release })
+    ? Effect.matchEffect(session.script(["ROLLBACK"]), {
+        onFailure: () => destroy(connection),
+        onSuccess: () => release
+      })
     : release
 }

@@ -7,7 +7,7 @@ import { isValidName } from "../Job.js"
 import type { JobId } from "../JobRecord.js"
 
 /** A queue name, job type or worker id; text that can be none of these is compared as it is, and matches nothing. */
-export const name = (value: string): string => isValidName(value) ? `'${value}'` : text(value)
+export const name = (value: string): string => (isValidName(value) ? `'${value}'` : text(value))
 
 export const integer = (value: number): string => {
   if (!Number.isSafeInteger(value)) throw new Error("A number that is not whole reached a statement")
@@ -33,4 +33,7 @@ export const microseconds = (duration: Duration.Duration): string =>
 
 /** Ids in ascending order, so that two transactions never lock the same rows in opposite orders. */
 export const sortedIds = (ids: ReadonlyArray<JobId>): string =>
-  [...ids].sort((a, b) => a.length - b.length || (a < b ? -1 : 1)).map(digits).join(", ")
+  [...ids]
+    .sort((a, b) => a.length - b.length || (a < b ? -1 : 1))
+    .map(digits)
+    .join(", ")

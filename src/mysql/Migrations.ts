@@ -34,23 +34,30 @@ export interface Step {
 /** The steps that the package ships, in order. */
 export const steps: Effect.Effect<ReadonlyArray<Step>> = Effect.sync(() => {
   const folder = new URL("../../migrations/", import.meta.url)
-  return readdirSync(folder).filter((file) => file.endsWith(".sql")).sort().map((file) => {
-    const text = readFileSync(new URL(file, folder), "utf8")
-    return {
-      number: Number(file.slice(0, 4)),
-      name: file.slice(0, -".sql".length),
-      text,
-      checksum: createHash("sha256").update(statementOf(text)).digest("hex")
-    }
-  })
+  return readdirSync(folder)
+    .filter((file) => file.endsWith(".sql"))
+    .sort()
+    .map((file) => {
+      const text = readFileSync(new URL(file, folder), "utf8")
+      return {
+        number: Number(file.slice(0, 4)),
+        name: file.slice(0, -".sql".length),
+        text,
+        checksum: createHash("sha256").update(statementOf(text)).digest("hex")
+      }
+    })
 })
 
 /** The statement without comment lines and with single blanks: a reformatted step is not an edited one. */
 const statementOf = (text: string): string =>
-  text.split("\n").filter((line) => !line.startsWith("--")).join(" ").replace(/\s+/g, " ").trim()
+  text
+    .split("\n")
+    .filter((line) => !line.startsWith("--"))
+    .join(" ")
+    .replace(/\s+/g, " ")
+    .trim()
 
-const withPrefix = (step: Step, tables: Tables): string =>
-  statementOf(step.text).replaceAll("{prefix}", tables.prefix)
+const withPrefix = (step: Step, tables: Tables): string => statementOf(step.text).replaceAll("{prefix}", tables.prefix)
 
 interface Recorded {
   readonly number: number
@@ -71,21 +78,27 @@ export const run = (
   tables: Tables,
   shipped: ReadonlyArray<Step>
 ): Effect.Effect<ReadonlyArray<string>, MigrationError | StoreError> =>
-  Transaction.run(connections, "migrate", "unavailable", (session) =>
-    Effect.acquireUseRelease(
-      takeLock(session, tables),
-      () =>
-        Effect.gen(function*() {
-          yield* session.script([createRecords(tables)])
-          const recorded = yield* readRecords(session, tables)
-          yield* check(shipped, recorded)
-          const missing = shipped.filter(({ number }) => !recorded.some((record) => record.number === number))
-          yield* Effect.forEach(missing, (step) => apply(session, tables, step), { discard: true })
-          return missing.map(({ name }) => name)
-        }),
-      // The lock belongs to the session: where this fails, the session is thrown away and the lock with it.
-      () => session.script([`DO RELEASE_LOCK(${lockName(tables)})`]).pipe(Effect.catchAll(() => Effect.void))
-    ), patience)
+  Transaction.run(
+    connections,
+    "migrate",
+    "unavailable",
+    (session) =>
+      Effect.acquireUseRelease(
+        takeLock(session, tables),
+        () =>
+          Effect.gen(function* () {
+            yield* session.script([createRecords(tables)])
+            const recorded = yield* readRecords(session, tables)
+            yield* check(shipped, recorded)
+            const missing = shipped.filter(({ number }) => !recorded.some((record) => record.number === number))
+            yield* Effect.forEach(missing, (step) => apply(session, tables, step), { discard: true })
+            return missing.map(({ name }) => name)
+          }),
+        // The lock belongs to the session: where this fails, the session is thrown away and the lock with it.
+        () => session.script([`DO RELEASE_LOCK(${lockName(tables)})`]).pipe(Effect.catchAll(() => Effect.void))
+      ),
+    patience
+  )
 
 /** Fails unless the tables are those of this release. Needs no right but SELECT. */
 export const verify = (
@@ -94,28 +107,31 @@ export const verify = (
   shipped: ReadonlyArray<Step>
 ): Effect.Effect<void, MigrationError | StoreError> =>
   Transaction.run(connections, "verify", "again", (session) =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const recorded = yield* readRecords(session, tables).pipe(
-        Effect.catchIf((fault) => fault.kind === "missing", () => Effect.succeed<ReadonlyArray<Recorded>>([]))
+        Effect.catchIf(
+          (fault) => fault.kind === "missing",
+          () => Effect.succeed<ReadonlyArray<Recorded>>([])
+        )
       )
       yield* check(shipped, recorded)
       const missing = shipped.filter(({ number }) => !recorded.some((record) => record.number === number))
       if (missing.length > 0) yield* new SchemaOutdated({ missing: missing.map(({ name }) => name) })
-    }))
+    })
+  )
 
 /**
  * Names of locks are server-wide, at most 64 characters, and compared without case: so the name is a hash of what tells two
  * installs apart.
  */
-const lockName = (tables: Tables): string => `CONCAT('leasehold_', LEFT(SHA2(CONCAT(DATABASE(), '/${tables.prefix}'), 256), 40))`
+const lockName = (tables: Tables): string =>
+  `CONCAT('leasehold_', LEFT(SHA2(CONCAT(DATABASE(), '/${tables.prefix}'), 256), 40))`
 
 const takeLock = (session: OwnSession, tables: Tables): Effect.Effect<void, MysqlFault | StoreUnavailable> =>
-  Effect.flatMap(
-    session.script([`SELECT GET_LOCK(${lockName(tables)}, 300) AS taken`]),
-    ([answer]) =>
-      Number(answer?.rows[0]?.["taken"]) === 1
-        ? Effect.void
-        : Effect.fail(new StoreUnavailable({ verb: "migrate", reason: "lock_wait", code: "GET_LOCK" }))
+  Effect.flatMap(session.script([`SELECT GET_LOCK(${lockName(tables)}, 300) AS taken`]), ([answer]) =>
+    Number(answer?.rows[0]?.["taken"]) === 1
+      ? Effect.void
+      : Effect.fail(new StoreUnavailable({ verb: "migrate", reason: "lock_wait", code: "GET_LOCK" }))
   )
 
 const createRecords = (tables: Tables): string =>
@@ -125,7 +141,9 @@ const createRecords = (tables: Tables): string =>
 
 const readRecords = (session: OwnSession, tables: Tables): Effect.Effect<ReadonlyArray<Recorded>, MysqlFault> =>
   Effect.map(
-    session.script([`SELECT step, name, checksum, done_at IS NOT NULL AS done FROM ${tables.migrations} ORDER BY step`]),
+    session.script([
+      `SELECT step, name, checksum, done_at IS NOT NULL AS done FROM ${tables.migrations} ORDER BY step`
+    ]),
     ([answer]) =>
       (answer?.rows ?? []).map((row) => ({
         number: Number(row["step"]),
@@ -135,11 +153,8 @@ const readRecords = (session: OwnSession, tables: Tables): Effect.Effect<Readonl
       }))
   )
 
-const check = (
-  shipped: ReadonlyArray<Step>,
-  recorded: ReadonlyArray<Recorded>
-): Effect.Effect<void, MigrationError> =>
-  Effect.gen(function*() {
+const check = (shipped: ReadonlyArray<Step>, recorded: ReadonlyArray<Recorded>): Effect.Effect<void, MigrationError> =>
+  Effect.gen(function* () {
     const newest = Math.max(0, ...recorded.map(({ number }) => number))
     const known = Math.max(0, ...shipped.map(({ number }) => number))
     if (newest > known) yield* new SchemaNewerThanLibrary({ database: newest, library: known })
@@ -156,10 +171,10 @@ const repairOf = ({ name, number }: Recorded): string =>
   + `the migrations table. If not: delete that row. Then start again.`
 
 const apply = (session: OwnSession, tables: Tables, step: Step): Effect.Effect<void, MysqlFault> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     yield* session.script([
       `INSERT INTO ${tables.migrations} (step, name, checksum, started_at)`
-      + ` VALUES (${step.number}, '${step.name}', '${step.checksum}', UTC_TIMESTAMP(6))`
+        + ` VALUES (${step.number}, '${step.name}', '${step.checksum}', UTC_TIMESTAMP(6))`
     ])
     // A lock that was lost with its connection would let two processes in: the statement runs on the very session that holds it.
     yield* session.script([withPrefix(step, tables)])

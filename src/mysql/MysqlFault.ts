@@ -98,35 +98,39 @@ const errorFields = (error: unknown): { readonly code: string | undefined; reado
 }
 
 /** The fault of a verb on a session of the library. `repeatable`: doing the verb again does no harm if it had been done. */
-export const toStoreError = (verb: string, repeatable: boolean) => (fault: MysqlFault): StoreError => {
-  switch (fault.kind) {
-    case "connection":
-    case "timeout":
-      return fault.ambiguous && !repeatable
-        ? new OutcomeUnknown({ verb })
-        : new StoreUnavailable({ verb, reason: fault.kind, code: fault.code })
-    case "deadlock":
-    case "lock_wait":
-    case "read_only":
-    case "too_many_connections":
-      return new StoreUnavailable({ verb, reason: fault.kind, code: fault.code })
-    case "row_locked":
-      return new StoreUnavailable({ verb, reason: "lock_wait", code: fault.code })
-    default:
-      return new StoreRejected({ verb, code: fault.code, hint: hints[fault.kind] })
+export const toStoreError =
+  (verb: string, repeatable: boolean) =>
+  (fault: MysqlFault): StoreError => {
+    switch (fault.kind) {
+      case "connection":
+      case "timeout":
+        return fault.ambiguous && !repeatable
+          ? new OutcomeUnknown({ verb })
+          : new StoreUnavailable({ verb, reason: fault.kind, code: fault.code })
+      case "deadlock":
+      case "lock_wait":
+      case "read_only":
+      case "too_many_connections":
+        return new StoreUnavailable({ verb, reason: fault.kind, code: fault.code })
+      case "row_locked":
+        return new StoreUnavailable({ verb, reason: "lock_wait", code: fault.code })
+      default:
+        return new StoreRejected({ verb, code: fault.code, hint: hints[fault.kind] })
+    }
   }
-}
 
 const hints = {
   duplicate: "A row with this key exists although it was looked for; please report this.",
   data: "A value does not fit its column or the server's max_allowed_packet.",
   denied: "Grant the database user what the README lists for its role.",
-  missing: "Create the tables: Migrations.run, or migrate: \"auto\" with a user who may create tables.",
+  missing: 'Create the tables: Migrations.run, or migrate: "auto" with a user who may create tables.',
   other: "Look the number up in the MySQL error reference, and the statement up in the server's log."
 }
 
 /** The fault of a verb inside of the caller's transaction, which the caller has to run again where it was undone. */
-export const toTransactionError = (verb: string) => (fault: MysqlFault): StoreError | TransactionAborted =>
-  fault.kind === "deadlock" || fault.kind === "lock_wait"
-    ? new TransactionAborted({ verb, reason: fault.kind })
-    : toStoreError(verb, false)(fault)
+export const toTransactionError =
+  (verb: string) =>
+  (fault: MysqlFault): StoreError | TransactionAborted =>
+    fault.kind === "deadlock" || fault.kind === "lock_wait"
+      ? new TransactionAborted({ verb, reason: fault.kind })
+      : toStoreError(verb, false)(fault)

@@ -1,7 +1,7 @@
 /**
  * The contract of `JobStore` on MySQL: the verbs that are one or two statements, and the others put together.
  */
-import { Duration, Effect, Option } from "effect"
+import { type Duration, Effect, Option } from "effect"
 import type { JobId } from "../JobRecord.js"
 import { type EndedJob, type JobFilter, JobStore } from "../JobStore.js"
 import { JobNotEnded, JobNotFound } from "../QueueError.js"
@@ -37,7 +37,10 @@ export const make = (options: MysqlJobStoreOptions): JobStore["Type"] => {
   const { client, packet, statementTimeout, tables, worker } = options
   const joining = { whenLost: "again", timeout: statementTimeout } as const
   const reading = (verb: string, statement: string) =>
-    Effect.map(Transaction.run(client, verb, "again", (session) => session.script([statement])), rowsOf)
+    Effect.map(
+      Transaction.run(client, verb, "again", (session) => session.script([statement])),
+      rowsOf
+    )
 
   return JobStore.of({
     enqueue: Enqueueing.make(tables, client, statementTimeout, packet),
@@ -51,14 +54,18 @@ export const make = (options: MysqlJobStoreOptions): JobStore["Type"] => {
 
     get: (id) =>
       Transaction.joined(client, "get", joining, (session) =>
-        Effect.map(session.execute(Read.get(tables), [id]), firstRecord)),
+        Effect.map(session.execute(Read.get(tables), [id]), firstRecord)
+      ),
     find: (scope, key) =>
       Transaction.joined(client, "find", joining, (session) =>
-        Effect.map(session.execute(Read.find(tables), [hex(scope), hex(key)]), firstRecord)),
+        Effect.map(session.execute(Read.find(tables), [hex(scope), hex(key)]), firstRecord)
+      ),
     list: (filter, after, limit) =>
       Effect.map(reading("list", Read.list(tables, filter, start(after), limit)), (rows) => rows.map(toRecord)),
-    counts: Effect.map(Effect.suspend(() => reading("counts", Read.counts(tables))), (rows) =>
-      rows.map((row) => ({ queue: String(row["queue"]), state: stateOf(row), count: Number(row["count"]) }))),
+    counts: Effect.map(
+      Effect.suspend(() => reading("counts", Read.counts(tables))),
+      (rows) => rows.map((row) => ({ queue: String(row["queue"]), state: stateOf(row), count: Number(row["count"]) }))
+    ),
 
     cancel: (id) => Transaction.joined(client, "cancel", joining, (session) => cancel(tables, session, id)),
     retry: (id) =>
@@ -67,15 +74,20 @@ export const make = (options: MysqlJobStoreOptions): JobStore["Type"] => {
     retryAll: (filter, after, limit) => retryAll(tables, client, filter, start(after), limit),
 
     setPaused: (queue, paused) =>
-      Effect.asVoid(Transaction.run(client, paused ? "pause" : "resume", "again", (session) =>
-        session.script([Operate.setPaused(tables, queue, paused)]))),
-    paused: Effect.map(Effect.suspend(() => reading("paused", Read.paused(tables))), (rows) =>
-      rows.map((row) => String(row["name"]))),
+      Effect.asVoid(
+        Transaction.run(client, paused ? "pause" : "resume", "again", (session) =>
+          session.script([Operate.setPaused(tables, queue, paused)])
+        )
+      ),
+    paused: Effect.map(
+      Effect.suspend(() => reading("paused", Read.paused(tables))),
+      (rows) => rows.map((row) => String(row["name"]))
+    ),
 
     reap: (after, limit) => reap(tables, worker, start(after), limit),
     clean: (retention, after, limit) =>
       Transaction.run(worker, "clean", "again", (session) =>
-        Effect.gen(function*() {
+        Effect.gen(function* () {
           const walked = yield* walk(session, Maintain.walkOutlived(tables, retention, start(after), limit), limit)
           if (walked.wanted.length === 0) return { next: walked.next, cleaned: 0 }
           const [, locked] = yield* session.script([
@@ -88,13 +100,17 @@ export const make = (options: MysqlJobStoreOptions): JobStore["Type"] => {
             "COMMIT"
           ])
           return { next: walked.next, cleaned: ids.length }
-        })),
+        })
+      ),
 
     recordRefusals: (refusals) =>
       refusals.length === 0
         ? Effect.void
-        : Effect.asVoid(Transaction.run(worker, "recordRefusals", "unavailable", (session) =>
-          session.script(refusals.map((refusal) => Maintain.recordRefusal(tables, refusal))))),
+        : Effect.asVoid(
+            Transaction.run(worker, "recordRefusals", "unavailable", (session) =>
+              session.script(refusals.map((refusal) => Maintain.recordRefusal(tables, refusal)))
+            )
+          ),
     refusals: (id) =>
       Effect.map(reading("refusals", Maintain.refusals(tables, id)), (rows) =>
         rows.map((row) => ({
@@ -102,7 +118,8 @@ export const make = (options: MysqlJobStoreOptions): JobStore["Type"] => {
           verb: String(row["verb"]),
           worker: String(row["worker"]),
           at: timeOf(row, "refused_at")
-        })))
+        }))
+      )
   })
 }
 
@@ -116,7 +133,7 @@ const hex = (text: string): string => Buffer.from(text, "utf8").toString("hex")
 const start = (cursor: string): string => (cursor === "" ? "0" : cursor)
 
 const cancel = (tables: Tables, session: Session, id: JobId) =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const { rows } = yield* session.execute(Operate.lockOne(tables), [id])
     const row = rows[0]
     if (row === undefined) return yield* new JobNotFound({ jobId: id })
@@ -134,7 +151,7 @@ const cancel = (tables: Tables, session: Session, id: JobId) =>
   })
 
 const retry = (tables: Tables, session: Session, id: JobId) =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const { rows } = yield* session.execute(Operate.lockOne(tables), [id])
     const row = rows[0]
     if (row === undefined) return yield* new JobNotFound({ jobId: id })
@@ -155,15 +172,16 @@ const walk = (session: OwnSession, statement: string, limit: number) =>
 
 const retryAll = (tables: Tables, connections: Connections, filter: JobFilter, after: string, limit: number) =>
   Transaction.run(connections, "retryAll", "again", (session) =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { next, wanted } = yield* walk(session, Read.walkRetryable(tables, filter, after, limit), limit)
       const [answer] = wanted.length === 0 ? [] : yield* session.script([Operate.retryMany(tables, wanted)])
       return { next, retried: answer?.affected ?? 0 }
-    }))
+    })
+  )
 
 const reap = (tables: Tables, connections: Connections, after: string, limit: number) =>
   Transaction.run(connections, "reap", "again", (session) =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { next, wanted } = yield* walk(session, Maintain.walkVanished(tables, after, limit), limit)
       if (wanted.length === 0) return { next, ended: [] }
       const [, locked] = yield* session.script(["START TRANSACTION", Maintain.lockVanished(tables, wanted)])
@@ -171,11 +189,14 @@ const reap = (tables: Tables, connections: Connections, after: string, limit: nu
       yield* session.script([...(rows.length === 0 ? [] : [Maintain.endVanished(tables, rows.map(idOf))]), "COMMIT"])
       return {
         next,
-        ended: rows.map((row): EndedJob => ({
-          id: idOf(row),
-          queue: String(row["queue"]),
-          type: String(row["type"]),
-          state: isSet(row, "cancel_requested") ? "canceled" : "dead"
-        }))
+        ended: rows.map(
+          (row): EndedJob => ({
+            id: idOf(row),
+            queue: String(row["queue"]),
+            type: String(row["type"]),
+            state: isSet(row, "cancel_requested") ? "canceled" : "dead"
+          })
+        )
       }
-    }))
+    })
+  )

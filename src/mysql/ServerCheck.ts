@@ -22,22 +22,25 @@ export const identify = (connections: Connections): Effect.Effect<Server, Unsupp
     Effect.flatMap(
       session.script([
         "SELECT VERSION() AS version, @@version_comment AS comment, @@max_allowed_packet AS packet,"
-        + " DATABASE() AS current_database,"
-        + " (SELECT support FROM information_schema.engines WHERE engine = 'InnoDB') AS innodb"
+          + " DATABASE() AS current_database,"
+          + " (SELECT support FROM information_schema.engines WHERE engine = 'InnoDB') AS innodb"
       ]),
       ([answer]) => {
         const row = answer?.rows[0] ?? {}
         const version = String(row["version"])
         const refuse = (reason: string) => Effect.fail(new UnsupportedServer({ version, reason }))
         const kind = `${version} ${String(row["comment"])}`.toLowerCase()
-        const foreign = ["mariadb", "tidb", "vitess", "singlestore", "dolt", "oceanbase"].find((name) => kind.includes(name))
+        const foreign = ["mariadb", "tidb", "vitess", "singlestore", "dolt", "oceanbase"].find((name) =>
+          kind.includes(name)
+        )
         if (foreign !== undefined) return refuse(`${foreign} differs from MySQL in how it locks and skips rows`)
         if (isOlder(version)) return refuse("it is too old")
         if (!["YES", "DEFAULT"].includes(String(row["innodb"]))) return refuse("it has no InnoDB")
         if (row["current_database"] === null) return refuse("the connection names no database")
         return Effect.succeed({ version, packet: Number(row["packet"]) })
       }
-    ))
+    )
+  )
 
 const isOlder = (version: string): boolean => {
   const parts = version.split(/[.-]/).slice(0, 3).map(Number)
@@ -58,17 +61,21 @@ export const trySkipLocked = (
   version: string
 ): Effect.Effect<void, UnsupportedServer | StoreError> => {
   const row = `SELECT step FROM ${tables.migrations} WHERE step = 1 FOR UPDATE`
-  const rows = (skip: Effect.Effect<ReadonlyArray<{ readonly rows: ReadonlyArray<unknown> }>, MysqlFault>, at: number) =>
-    Effect.map(skip, (answers) => answers[at]?.rows.length ?? 0)
+  const rows = (
+    skip: Effect.Effect<ReadonlyArray<{ readonly rows: ReadonlyArray<unknown> }>, MysqlFault>,
+    at: number
+  ) => Effect.map(skip, (answers) => answers[at]?.rows.length ?? 0)
   return Transaction.run(connections, "check SKIP LOCKED", "again", (holder) =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const held = yield* rows(holder.script(["START TRANSACTION", `${row} SKIP LOCKED`]), 1)
       const seen = yield* connections.use((other) =>
-        rows(other.script(["START TRANSACTION", `${row} SKIP LOCKED`, "ROLLBACK"]), 1))
+        rows(other.script(["START TRANSACTION", `${row} SKIP LOCKED`, "ROLLBACK"]), 1)
+      )
       yield* holder.script(["ROLLBACK"])
       // Another process may be trying the same: then neither row count says anything against the server.
       if (held === 1 && seen !== 0) {
         yield* new UnsupportedServer({ version, reason: "it does not skip rows that another session has locked" })
       }
-    }))
+    })
+  )
 }

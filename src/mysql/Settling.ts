@@ -40,79 +40,74 @@ const lockAndWrite = (
   leases: ReadonlyArray<Lease>,
   write: (held: ReadonlyArray<Lease>) => string
 ): Effect.Effect<{ readonly locked: Rows; readonly skipped: boolean }, MysqlFault> =>
-  session.script([
-    "START TRANSACTION",
-    Statements.lockHeld(tables, leases, "NOWAIT"),
-    write(leases),
-    "COMMIT"
-  ]).pipe(
+  session.script(["START TRANSACTION", Statements.lockHeld(tables, leases, "NOWAIT"), write(leases), "COMMIT"]).pipe(
     Effect.map(([, locked]) => ({ locked: byId(locked?.rows ?? []), skipped: false })),
-    Effect.catchIf((fault) => fault.kind === "row_locked", () =>
-      Effect.gen(function*() {
-        const [, , answer] = yield* session.script([
-          "ROLLBACK",
-          "START TRANSACTION",
-          Statements.lockHeld(tables, leases, "SKIP LOCKED")
-        ])
-        const locked = byId(answer?.rows ?? [])
-        const held = leases.filter((lease) => isHeld(locked.get(lease.jobId), lease))
-        yield* session.script([...(held.length === 0 ? [] : [write(held)]), "COMMIT"])
-        return { locked, skipped: true }
-      }))
-  )
-
-export const makeRenew = (tables: Tables, connections: Connections, statementTimeout: Duration.Duration) =>
-(
-  leases: ReadonlyArray<Lease>,
-  lease: Duration.Duration
-): Effect.Effect<ReadonlyArray<Renewal>, StoreError> => {
-  if (leases.length === 0) return Effect.succeed([])
-  return Transaction.run(
-    connections,
-    "renew",
-    "again",
-    (session) =>
-      Effect.gen(function*() {
-        const { locked, skipped } = yield* lockAndWrite(tables, session, leases, (held) =>
-          Statements.extend(tables, held, lease))
-        const missing = leases.filter(({ jobId }) => !locked.has(jobId))
-        const read = skipped && missing.length > 0 ? yield* readRows(tables, session, missing) : new Map<string, Row>()
-        return leases.map((held): Renewal => {
-          const row = locked.get(held.jobId)
-          if (isHeld(row, held)) return { _tag: "Renewed", cancelRequested: isSet(row, "cancel_requested") }
-          const plain = read.get(held.jobId)
-          if (row === undefined && isHeld(plain, held)) return { _tag: "Busy" }
-          return { _tag: "Lost", reason: reasonOf(row ?? plain) }
+    Effect.catchIf(
+      (fault) => fault.kind === "row_locked",
+      () =>
+        Effect.gen(function* () {
+          const [, , answer] = yield* session.script([
+            "ROLLBACK",
+            "START TRANSACTION",
+            Statements.lockHeld(tables, leases, "SKIP LOCKED")
+          ])
+          const locked = byId(answer?.rows ?? [])
+          const held = leases.filter((lease) => isHeld(locked.get(lease.jobId), lease))
+          yield* session.script([...(held.length === 0 ? [] : [write(held)]), "COMMIT"])
+          return { locked, skipped: true }
         })
-      }),
-    // A renewal that takes longer than a third of the lease has missed its turn: the next one is due.
-    Duration.min(statementTimeout, Duration.times(lease, 1 / 3))
+    )
   )
-}
 
-const reasonOf = (row: Row | undefined) => row !== undefined && stateOf(row) === "canceled" ? "canceled" : "superseded"
+export const makeRenew =
+  (tables: Tables, connections: Connections, statementTimeout: Duration.Duration) =>
+  (leases: ReadonlyArray<Lease>, lease: Duration.Duration): Effect.Effect<ReadonlyArray<Renewal>, StoreError> => {
+    if (leases.length === 0) return Effect.succeed([])
+    return Transaction.run(
+      connections,
+      "renew",
+      "again",
+      (session) =>
+        Effect.gen(function* () {
+          const { locked, skipped } = yield* lockAndWrite(tables, session, leases, (held) =>
+            Statements.extend(tables, held, lease)
+          )
+          const missing = leases.filter(({ jobId }) => !locked.has(jobId))
+          const read =
+            skipped && missing.length > 0 ? yield* readRows(tables, session, missing) : new Map<string, Row>()
+          return leases.map((held): Renewal => {
+            const row = locked.get(held.jobId)
+            if (isHeld(row, held)) return { _tag: "Renewed", cancelRequested: isSet(row, "cancel_requested") }
+            const plain = read.get(held.jobId)
+            if (row === undefined && isHeld(plain, held)) return { _tag: "Busy" }
+            return { _tag: "Lost", reason: reasonOf(row ?? plain) }
+          })
+        }),
+      // A renewal that takes longer than a third of the lease has missed its turn: the next one is due.
+      Duration.min(statementTimeout, Duration.times(lease, 1 / 3))
+    )
+  }
 
-const readRows = (
-  tables: Tables,
-  session: OwnSession,
-  leases: ReadonlyArray<Lease>
-): Effect.Effect<Rows, MysqlFault> =>
+const reasonOf = (row: Row | undefined) =>
+  row !== undefined && stateOf(row) === "canceled" ? "canceled" : "superseded"
+
+const readRows = (tables: Tables, session: OwnSession, leases: ReadonlyArray<Lease>): Effect.Effect<Rows, MysqlFault> =>
   Effect.map(session.script([Statements.readHeld(tables, leases)]), ([answer]) => byId(answer?.rows ?? []))
 
 /** `packet`: bytes that one packet may have, the server's `max_allowed_packet`. */
-export const makeSettle = (tables: Tables, connections: Connections, packet: number) =>
-(
-  items: ReadonlyArray<Item>
-): Effect.Effect<ReadonlyArray<SettleVerdict>, StoreError> =>
-  Effect.gen(function*() {
-    const verdicts = new Map<Item, SettleVerdict>()
-    for (const batch of cut(items, packet)) {
-      const answers = yield* Transaction.run(connections, "settle", "again", (session) =>
-        settleBatch(tables, session, batch))
-      batch.forEach((item, index) => verdicts.set(item, answers[index] ?? { _tag: "Unknown" }))
-    }
-    return items.map((item) => verdicts.get(item) ?? { _tag: "Unknown" })
-  })
+export const makeSettle =
+  (tables: Tables, connections: Connections, packet: number) =>
+  (items: ReadonlyArray<Item>): Effect.Effect<ReadonlyArray<SettleVerdict>, StoreError> =>
+    Effect.gen(function* () {
+      const verdicts = new Map<Item, SettleVerdict>()
+      for (const batch of cut(items, packet)) {
+        const answers = yield* Transaction.run(connections, "settle", "again", (session) =>
+          settleBatch(tables, session, batch)
+        )
+        for (const [index, item] of batch.entries()) verdicts.set(item, answers[index] ?? { _tag: "Unknown" })
+      }
+      return items.map((item) => verdicts.get(item) ?? { _tag: "Unknown" })
+    })
 
 /**
  * Batches that fit a quarter of a packet: text travels as hexadecimal digits, which doubles it. One job is at most once in a
@@ -124,7 +119,10 @@ const cut = (items: ReadonlyArray<Item>, packet: number): ReadonlyArray<Readonly
   for (const item of items) {
     const own = sizeOf(item)
     const batch = batches.at(-1)
-    const fits = batch !== undefined && own < aloneAbove && size + own < packet / 8
+    const fits =
+      batch !== undefined
+      && own < aloneAbove
+      && size + own < packet / 8
       && !batch.some(([lease]) => lease.jobId === item[0].jobId)
     if (fits) batch.push(item)
     else batches.push([item])
@@ -135,7 +133,8 @@ const cut = (items: ReadonlyArray<Item>, packet: number): ReadonlyArray<Readonly
 }
 
 const sizeOf = ([, settlement]: Item): number =>
-  200 + (settlement._tag === "Complete" ? 3 * (settlement.output?.length ?? 0) : 0)
+  200
+  + (settlement._tag === "Complete" ? 3 * (settlement.output?.length ?? 0) : 0)
   + ("message" in settlement ? 3 * settlement.message.length : 0)
 
 const settleBatch = (
@@ -143,10 +142,14 @@ const settleBatch = (
   session: OwnSession,
   batch: ReadonlyArray<Item>
 ): Effect.Effect<ReadonlyArray<SettleVerdict>, MysqlFault> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const leases = batch.map(([lease]) => lease)
     const { locked } = yield* lockAndWrite(tables, session, leases, (held) =>
-      Statements.writeSettlements(tables, batch.filter(([lease]) => held.includes(lease))))
+      Statements.writeSettlements(
+        tables,
+        batch.filter(([lease]) => held.includes(lease))
+      )
+    )
     const refused = leases.filter((lease) => !isHeld(locked.get(lease.jobId), lease))
     const read = refused.length > 0 ? yield* readRows(tables, session, refused) : new Map<string, Row>()
     return batch.map(([lease, settlement]): SettleVerdict => {
@@ -167,15 +170,20 @@ const acts = {
 
 /** The state that a settlement led to, by the table of transitions, on what the locked read saw. */
 const stateAfter = (row: Row, settlement: Settlement): JobState =>
-  settlement._tag === "Cancel" ? "canceled" : Option.match(
-    transition({
-      state: "running",
-      cancelRequested: isSet(row, "cancel_requested"),
-      due: false,
-      attemptsLeft: numberOf(row, "attempts_left")
-    }, acts[settlement._tag]),
-    { onNone: () => "running", onSome: ({ state }) => state }
-  )
+  settlement._tag === "Cancel"
+    ? "canceled"
+    : Option.match(
+        transition(
+          {
+            state: "running",
+            cancelRequested: isSet(row, "cancel_requested"),
+            due: false,
+            attemptsLeft: numberOf(row, "attempts_left")
+          },
+          acts[settlement._tag]
+        ),
+        { onNone: () => "running", onSome: ({ state }) => state }
+      )
 
 const stateByOutcome: { readonly [outcome: string]: JobState } = {
   completed: "succeeded",
@@ -200,7 +208,9 @@ export const readBack = (row: Row | undefined, lease: Lease, settlement: Settlem
     return { _tag: "Lost", reason: reasonOf(row) }
   }
   // A retry without budget is written as dead.
-  const mine = outcome === Statements.outcomeOf(settlement) || outcome === "canceled"
+  const mine =
+    outcome === Statements.outcomeOf(settlement)
+    || outcome === "canceled"
     || (outcome === "dead" && settlement._tag === "RetryLater")
   return mine ? { _tag: "Recorded", state: stateByOutcome[outcome] ?? "dead" } : { _tag: "AlreadySettled" }
 }

@@ -19,10 +19,10 @@ export const defaultPrefix = "leasehold_"
 export const make = (prefix: string): Effect.Effect<Tables, InvalidName> =>
   /^[a-z][a-z0-9_]{0,29}$/.test(prefix)
     ? Effect.succeed({
-      prefix,
-      jobs: `${prefix}jobs`,
-      queues: `${prefix}queues`,
-      refusals: `${prefix}refusals`,
-      migrations: `${prefix}migrations`
-    })
+        prefix,
+        jobs: `${prefix}jobs`,
+        queues: `${prefix}queues`,
+        refusals: `${prefix}refusals`,
+        migrations: `${prefix}migrations`
+      })
     : Effect.fail(new InvalidName({ kind: "table prefix", name: String(prefix) }))

@@ -2,7 +2,7 @@
  * The one place where the library opens, joins and retries transactions.
  */
 import * as SqlClient from "@effect/sql/SqlClient"
-import { Context, Duration, Effect, Option, Schedule } from "effect"
+import { Context, type Duration, Effect, Option, Schedule } from "effect"
 import { InTransaction, NotInTransaction, type StoreError, type TransactionAborted } from "../QueueError.js"
 import type { Connections } from "./Connections.js"
 import { MysqlFault, toStoreError, toTransactionError } from "./MysqlFault.js"
@@ -18,16 +18,23 @@ const openTransaction = Effect.map(
 export const isOpen: Effect.Effect<boolean> = Effect.map(openTransaction, Option.isSome)
 
 export const requireTransaction = (verb: string): Effect.Effect<void, NotInTransaction> =>
-  Effect.flatMap(openTransaction, (open) => Option.isSome(open) ? Effect.void : Effect.fail(new NotInTransaction({ verb })))
+  Effect.flatMap(openTransaction, (open) =>
+    Option.isSome(open) ? Effect.void : Effect.fail(new NotInTransaction({ verb }))
+  )
 
 export const refuseTransaction = (verb: string): Effect.Effect<void, InTransaction> =>
-  Effect.flatMap(openTransaction, (open) => Option.isNone(open) ? Effect.void : Effect.fail(new InTransaction({ verb })))
+  Effect.flatMap(openTransaction, (open) =>
+    Option.isNone(open) ? Effect.void : Effect.fail(new InTransaction({ verb }))
+  )
 
 /** T1: without this, what a fiber of the library writes would land in whatever transaction it was started in. */
 export const detached = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
-  Effect.mapInputContext(effect, (context: Context.Context<R>) =>
-    // The tag is none of R's services: it is looked up as an option only.
-    Context.omit(SqlClient.TransactionConnection as never)(context) as Context.Context<R>)
+  Effect.mapInputContext(
+    effect,
+    (context: Context.Context<R>) =>
+      // The tag is none of R's services: it is looked up as an option only.
+      Context.omit(SqlClient.TransactionConnection as never)(context) as Context.Context<R>
+  )
 
 /** Deadlocks of the library's own transactions are run again, a few times, apart from each other. */
 const afterDeadlock = Schedule.jittered(Schedule.exponential("5 millis", 2)).pipe(
@@ -53,9 +60,16 @@ export const run = <A, E>(
 ): Effect.Effect<A, Exclude<E, MysqlFault> | StoreError> =>
   connections.use(body, statementTimeout).pipe(
     Effect.retry({ schedule: afterDeadlock, while: (error) => isFault(error) && error.kind === "deadlock" }),
-    Effect.retry({ times: 1, while: (error) => isFault(error) && error.kind === "connection" && (whenLost === "again" || !error.ambiguous) }),
-    Effect.catchAll((error): Effect.Effect<never, Exclude<E, MysqlFault> | StoreError> =>
-      Effect.fail(isFault(error) ? toStoreError(verb, whenLost !== "unknown")(error) : error as Exclude<E, MysqlFault>))
+    Effect.retry({
+      times: 1,
+      while: (error) => isFault(error) && error.kind === "connection" && (whenLost === "again" || !error.ambiguous)
+    }),
+    Effect.catchAll(
+      (error): Effect.Effect<never, Exclude<E, MysqlFault> | StoreError> =>
+        Effect.fail(
+          isFault(error) ? toStoreError(verb, whenLost !== "unknown")(error) : (error as Exclude<E, MysqlFault>)
+        )
+    )
   )
 
 const isFault = (error: unknown): error is MysqlFault => error instanceof MysqlFault
@@ -77,20 +91,17 @@ export const joined = <A, E>(
       onNone: () => run(connections, verb, options.whenLost, (session) => transaction(session, body(session))),
       onSome: (connection) =>
         Effect.uninterruptible(body(fromTransaction(connection, options.timeout))).pipe(
-          Effect.catchAll((error): Effect.Effect<never, Exclude<E, MysqlFault> | StoreError | TransactionAborted> =>
-            Effect.fail(isFault(error) ? toTransactionError(verb)(error) : error as Exclude<E, MysqlFault>))
+          Effect.catchAll(
+            (error): Effect.Effect<never, Exclude<E, MysqlFault> | StoreError | TransactionAborted> =>
+              Effect.fail(isFault(error) ? toTransactionError(verb)(error) : (error as Exclude<E, MysqlFault>))
+          )
         )
-    }))
+    })
+  )
 
 /**
  * A transaction on a session of the library, at READ COMMITTED. A failure leaves it open: the session is rolled back where it
  * is given back, or destroyed.
  */
-export const transaction = <A, E>(
-  session: OwnSession,
-  body: Effect.Effect<A, E>
-): Effect.Effect<A, E | MysqlFault> =>
-  session.script(["START TRANSACTION"]).pipe(
-    Effect.zipRight(body),
-    Effect.zipLeft(session.script(["COMMIT"]))
-  )
+export const transaction = <A, E>(session: OwnSession, body: Effect.Effect<A, E>): Effect.Effect<A, E | MysqlFault> =>
+  session.script(["START TRANSACTION"]).pipe(Effect.zipRight(body), Effect.zipLeft(session.script(["COMMIT"])))

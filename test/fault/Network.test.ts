@@ -1,8 +1,8 @@
-import { MysqlClient } from "@effect/sql-mysql2"
+import { randomUUID } from "node:crypto"
 import { SqlClient } from "@effect/sql"
+import { MysqlClient } from "@effect/sql-mysql2"
 import { expect, layer } from "@effect/vitest"
 import { Deferred, Duration, Effect, Layer, Logger, Option, Redacted, Ref, Schema } from "effect"
-import { randomUUID } from "node:crypto"
 import { Job, MysqlQueue, Queue, RetryPolicy, Worker } from "../../src/index.js"
 import { Database, database } from "../support/Mysql.js"
 import * as Proxy from "../support/Proxy.js"
@@ -24,19 +24,28 @@ const newJob = () =>
 
 /** A queue whose every connection goes through a proxy of its own. */
 const scene = (options: MysqlQueue.Options = {}) =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const direct = yield* Database
     const proxy = yield* Proxy.make(direct.url)
-    const context = yield* Layer.build(MysqlQueue.layer({ statementTimeout: "1 second", ...options }).pipe(
-      Layer.provideMerge(MysqlClient.layer({ url: Redacted.make(proxy.url) }))
-    ))
+    const context = yield* Layer.build(
+      MysqlQueue.layer({ statementTimeout: "1 second", ...options }).pipe(
+        Layer.provideMerge(MysqlClient.layer({ url: Redacted.make(proxy.url) }))
+      )
+    )
     const job = newJob()
     const runs = yield* Ref.make(0)
     const work = (handler: (n: number) => Effect.Effect<number>, changes: Omit<Worker.Options, "jobs"> = {}) =>
-      Layer.build(Layer.provide(
-        Worker.layer({ jobs: [job], lease: "1 second", poll: "50 millis", ...changes }),
-        job.toLayer(({ n }) => Effect.zipRight(Ref.update(runs, (count) => count + 1), handler(n)))
-      )).pipe(Effect.provide(context))
+      Layer.build(
+        Layer.provide(
+          Worker.layer({ jobs: [job], lease: "1 second", poll: "50 millis", ...changes }),
+          job.toLayer(({ n }) =>
+            Effect.zipRight(
+              Ref.update(runs, (count) => count + 1),
+              handler(n)
+            )
+          )
+        )
+      ).pipe(Effect.provide(context))
     const rows = (columns: string) =>
       direct.query(`SELECT ${columns} FROM leasehold_jobs WHERE queue = ? ORDER BY id`, [job.queue])
     return { ...direct, proxy, job, context, work, runs, rows }
@@ -54,24 +63,26 @@ const succeeded = (count: number) => (rows: ReadonlyArray<Record<string, unknown
 
 layer(database, { excludeTestServices: true, timeout: "2 minutes" })("through a network that fails", (it) => {
   it.scoped("a lost answer to an enqueue without a key is an unknown outcome, and nothing is sent twice", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { context, job, proxy, rows } = yield* scene()
       proxy.rules.push({ matches: insert, action: "swallow", times: 1 })
       const lost = yield* Effect.flip(Queue.enqueue(job, { n: 1 })).pipe(Effect.provide(context))
       expect(lost).toMatchObject({ _tag: "OutcomeUnknown", verb: "enqueue" })
       expect(yield* rows("state")).toEqual([{ state: 0 }])
-    }))
+    })
+  )
 
   it.scoped("a lost answer to an enqueue with a key is asked for again: one job, its id", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { context, job, proxy, rows } = yield* scene()
       proxy.rules.push({ matches: /COMMIT/, action: "swallow", times: 1 })
       const { id } = yield* Queue.enqueue(job, { n: 1 }, { idempotency: { key: "once" } }).pipe(Effect.provide(context))
       expect(yield* rows("CAST(id AS CHAR) AS id")).toEqual([{ id }])
-    }))
+    })
+  )
 
   it.scoped("a lost answer to a claim leaves the job to the end of its lease, then it runs once", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { context, job, proxy, rows, runs, work } = yield* scene()
       proxy.rules.push({ matches: claimTake, action: "swallow", times: 1 })
       yield* Queue.enqueue(job, { n: 1 }).pipe(Effect.provide(context))
@@ -79,100 +90,121 @@ layer(database, { excludeTestServices: true, timeout: "2 minutes" })("through a 
       yield* until(rows("state, token, attempt"), succeeded(1))
       expect(yield* Ref.get(runs)).toBe(1)
       expect(yield* rows("state, token, attempt")).toEqual([{ state: 2, token: 2, attempt: 2 }])
-    }))
+    })
+  )
 
-  it.scoped("a lost answer to a completion is found again by its token: the job stays completed, and the handler ran once", () =>
-    Effect.gen(function*() {
-      const { context, job, proxy, rows, runs, work } = yield* scene()
-      proxy.rules.push({ matches: settlement, action: "swallow", times: 2 })
-      yield* Queue.enqueue(job, { n: 7 }).pipe(Effect.provide(context))
-      yield* work((n) => Effect.succeed(n))
-      yield* until(rows("state"), succeeded(1))
-      yield* Effect.sleep("1500 millis")
-      expect(yield* Ref.get(runs)).toBe(1)
-      expect(proxy.hits[0]).toBeGreaterThanOrEqual(1)
-      expect(yield* rows("state, token, output")).toEqual([{ state: 2, token: 1, output: "7" }])
-    }))
+  it.scoped(
+    "a lost answer to a completion is found again by its token: the job stays completed, and the handler ran once",
+    () =>
+      Effect.gen(function* () {
+        const { context, job, proxy, rows, runs, work } = yield* scene()
+        proxy.rules.push({ matches: settlement, action: "swallow", times: 2 })
+        yield* Queue.enqueue(job, { n: 7 }).pipe(Effect.provide(context))
+        yield* work((n) => Effect.succeed(n))
+        yield* until(rows("state"), succeeded(1))
+        yield* Effect.sleep("1500 millis")
+        expect(yield* Ref.get(runs)).toBe(1)
+        expect(proxy.hits[0]).toBeGreaterThanOrEqual(1)
+        expect(yield* rows("state, token, output")).toEqual([{ state: 2, token: 1, output: "7" }])
+      })
+  )
 
   it.scoped("a lost answer to the commit of completeWith is found again, and its writes are there once", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { context, job, proxy, query, rows } = yield* scene()
       yield* query("CREATE TABLE IF NOT EXISTS effects (id INT AUTO_INCREMENT PRIMARY KEY)")
       yield* query("DELETE FROM effects")
       proxy.rules.push({ matches: settlement, action: "swallow", times: 1 })
-      const value = yield* Effect.scoped(Effect.gen(function*() {
-        const sql = yield* SqlClient.SqlClient
-        yield* Queue.enqueue(job, { n: 7 })
-        const lease = yield* Queue.claim(job)
-        return yield* lease.completeWith(Effect.as(sql`INSERT INTO effects VALUES ()`, 7))
-      })).pipe(Effect.provide(context))
+      const value = yield* Effect.scoped(
+        Effect.gen(function* () {
+          const sql = yield* SqlClient.SqlClient
+          yield* Queue.enqueue(job, { n: 7 })
+          const lease = yield* Queue.claim(job)
+          return yield* lease.completeWith(Effect.as(sql`INSERT INTO effects VALUES ()`, 7))
+        })
+      ).pipe(Effect.provide(context))
       expect(value).toBe(7)
       expect(proxy.hits).toEqual([1])
       expect(yield* query("SELECT COUNT(*) AS effects FROM effects")).toEqual([{ effects: 1 }])
       expect(yield* rows("state, output")).toEqual([{ state: 2, output: "7" }])
-    }))
+    })
+  )
 
   it.scoped("a commit of completeWith that never happened is run again, and its writes are there once", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { context, job, proxy, query, rows } = yield* scene()
       yield* query("CREATE TABLE IF NOT EXISTS effects (id INT AUTO_INCREMENT PRIMARY KEY)")
       yield* query("DELETE FROM effects")
       proxy.rules.push({ matches: settlement, action: { errno: 1213, sqlState: "40001" }, times: 2 })
       let runs = 0
-      yield* Effect.scoped(Effect.gen(function*() {
-        const sql = yield* SqlClient.SqlClient
-        yield* Queue.enqueue(job, { n: 7 })
-        const lease = yield* Queue.claim(job)
-        yield* lease.completeWith(Effect.zipRight(
-          Effect.sync(() => runs++),
-          Effect.as(sql`INSERT INTO effects VALUES ()`, 7)
-        ))
-      })).pipe(Effect.provide(context))
+      yield* Effect.scoped(
+        Effect.gen(function* () {
+          const sql = yield* SqlClient.SqlClient
+          yield* Queue.enqueue(job, { n: 7 })
+          const lease = yield* Queue.claim(job)
+          yield* lease.completeWith(
+            Effect.zipRight(
+              Effect.sync(() => runs++),
+              Effect.as(sql`INSERT INTO effects VALUES ()`, 7)
+            )
+          )
+        })
+      ).pipe(Effect.provide(context))
       expect(runs).toBe(3)
       expect(yield* query("SELECT COUNT(*) AS effects FROM effects")).toEqual([{ effects: 1 }])
       expect(yield* rows("state")).toEqual([{ state: 2 }])
-    }))
+    })
+  )
 
   it.scoped("deadlocks and lock waits of claims and settlements cost no attempt and no second run", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { context, job, proxy, rows, runs, work } = yield* scene()
       for (const matches of [claimLock, claimTake, settlement]) {
         proxy.rules.push({ matches, action: { errno: 1213, sqlState: "40001" }, times: 3 })
         proxy.rules.push({ matches, action: { errno: 1205, sqlState: "HY000" }, times: 3 })
       }
-      yield* Queue.enqueueAll(job, Array.from({ length: 200 }, (_, n) => ({ n }))).pipe(Effect.provide(context))
+      yield* Queue.enqueueAll(
+        job,
+        Array.from({ length: 200 }, (_, n) => ({ n }))
+      ).pipe(Effect.provide(context))
       yield* work((n) => Effect.succeed(n), { lease: "10 seconds" })
       yield* until(rows("state"), succeeded(200))
       expect(yield* Ref.get(runs)).toBe(200)
       expect(proxy.hits).toEqual([3, 3, 3, 3, 3, 3])
       expect(yield* rows("DISTINCT attempt, token, queue, 0 AS id")).toHaveLength(1)
-    }))
+    })
+  )
 
-  it.scoped("renewals that are never answered: the handler is interrupted before its lease can end in the database", () =>
-    Effect.gen(function*() {
-      const { context, job, proxy, query, work } = yield* scene()
-      const interruptedAt = yield* Deferred.make<ReadonlyArray<Record<string, unknown>>>()
-      const { id } = yield* Queue.enqueue(job, { n: 1 }).pipe(Effect.provide(context))
-      proxy.rules.push({ matches: renewal, action: "hang" })
-      yield* work(() =>
-        Effect.onInterrupt(Effect.never, () =>
-          Effect.flatMap(
-            query(
-              "SELECT token, TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), CAST(JSON_UNQUOTE(JSON_EXTRACT(attempts, '$[0].s')) AS DATETIME(6))"
-                + " + INTERVAL 1 SECOND) AS left_of_lease FROM leasehold_jobs WHERE id = ?",
-              [id]
-            ),
-            (rows) => Deferred.succeed(interruptedAt, rows)
-          )))
-      const [row] = yield* Effect.timeout(Deferred.await(interruptedAt), "10 seconds")
-      // The renewals did happen, so the lease in the database is longer still: what counts is what the holder may know.
-      expect(row?.["token"]).toBe(1)
-      expect(Number(row?.["left_of_lease"])).toBeGreaterThan(0)
-      expect(proxy.hits[0]).toBeGreaterThan(0)
-    }))
+  it.scoped(
+    "renewals that are never answered: the handler is interrupted before its lease can end in the database",
+    () =>
+      Effect.gen(function* () {
+        const { context, job, proxy, query, work } = yield* scene()
+        const interruptedAt = yield* Deferred.make<ReadonlyArray<Record<string, unknown>>>()
+        const { id } = yield* Queue.enqueue(job, { n: 1 }).pipe(Effect.provide(context))
+        proxy.rules.push({ matches: renewal, action: "hang" })
+        yield* work(() =>
+          Effect.onInterrupt(Effect.never, () =>
+            Effect.flatMap(
+              query(
+                "SELECT token, TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), CAST(JSON_UNQUOTE(JSON_EXTRACT(attempts, '$[0].s')) AS DATETIME(6))"
+                  + " + INTERVAL 1 SECOND) AS left_of_lease FROM leasehold_jobs WHERE id = ?",
+                [id]
+              ),
+              (rows) => Deferred.succeed(interruptedAt, rows)
+            )
+          )
+        )
+        const [row] = yield* Effect.timeout(Deferred.await(interruptedAt), "10 seconds")
+        // The renewals did happen, so the lease in the database is longer still: what counts is what the holder may know.
+        expect(row?.["token"]).toBe(1)
+        expect(Number(row?.["left_of_lease"])).toBeGreaterThan(0)
+        expect(proxy.hits[0]).toBeGreaterThan(0)
+      })
+  )
 
   it.scoped("renewals that fail for five leases: held work stops in time, and the worker recovers by itself", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { context, job, proxy, rows, runs, work } = yield* scene()
       const interrupted = yield* Deferred.make<void>()
       proxy.rules.push({ matches: renewal, action: { errno: 1290, sqlState: "HY000" } })
@@ -193,87 +225,111 @@ layer(database, { excludeTestServices: true, timeout: "2 minutes" })("through a 
       proxy.rules.splice(0)
       yield* until(rows("state"), succeeded(1))
       expect(yield* Ref.get(runs)).toBe(2)
-    }))
+    })
+  )
 
-  it.scoped("an outage, refused or in a black hole, ends nothing: claims go on when the server is back, with few words", () =>
-    Effect.gen(function*() {
-      const errors = yield* Ref.make(0)
-      const { context, job, proxy, rows, runs, work } = yield* scene()
-      yield* Queue.enqueueAll(job, Array.from({ length: 50 }, (_, n) => ({ n }))).pipe(Effect.provide(context))
-      const counting = Logger.replace(
-        Logger.defaultLogger,
-        Logger.make(({ logLevel }) => {
-          if (logLevel._tag === "Error") Effect.runSync(Ref.update(errors, (count) => count + 1))
-        })
-      )
-      yield* proxy.down(true)
-      yield* Effect.provide(work((n) => Effect.succeed(n)), counting)
-      yield* Effect.sleep("3 seconds")
-      expect(yield* Ref.get(runs)).toBe(0)
-      yield* proxy.down(false)
-      yield* until(rows("state"), succeeded(50))
-      yield* proxy.blackHole(true)
-      yield* Effect.sleep("3 seconds")
-      yield* proxy.blackHole(false)
-      yield* proxy.cut
-      const direct = yield* Effect.flatMap(Queue.Queue, () =>
-        until(Effect.option(Queue.enqueue(job, { n: 51 }, { idempotency: { key: "back" } })), Option.isSome)).pipe(
-          Effect.provide(context)
+  it.scoped(
+    "an outage, refused or in a black hole, ends nothing: claims go on when the server is back, with few words",
+    () =>
+      Effect.gen(function* () {
+        const errors = yield* Ref.make(0)
+        const { context, job, proxy, rows, runs, work } = yield* scene()
+        yield* Queue.enqueueAll(
+          job,
+          Array.from({ length: 50 }, (_, n) => ({ n }))
+        ).pipe(Effect.provide(context))
+        const counting = Logger.replace(
+          Logger.defaultLogger,
+          Logger.make(({ logLevel }) => {
+            if (logLevel._tag === "Error") Effect.runSync(Ref.update(errors, (count) => count + 1))
+          })
         )
-      expect(Option.isSome(direct)).toBe(true)
-      yield* until(rows("state"), succeeded(51))
-      expect(yield* Ref.get(runs)).toBe(51)
-      expect(yield* Ref.get(errors)).toBeLessThan(20)
-    }))
-
-  it.scoped("a connection that was closed while it rested is noticed before it is used: the first call after it succeeds", () =>
-    Effect.gen(function*() {
-      const { context, job, proxy, rows } = yield* scene()
-      yield* Effect.gen(function*() {
-        yield* Queue.enqueue(job, { n: 1 })
-        yield* Effect.sleep("1200 millis")
+        yield* proxy.down(true)
+        yield* Effect.provide(
+          work((n) => Effect.succeed(n)),
+          counting
+        )
+        yield* Effect.sleep("3 seconds")
+        expect(yield* Ref.get(runs)).toBe(0)
+        yield* proxy.down(false)
+        yield* until(rows("state"), succeeded(50))
+        yield* proxy.blackHole(true)
+        yield* Effect.sleep("3 seconds")
+        yield* proxy.blackHole(false)
         yield* proxy.cut
-        yield* Queue.enqueue(job, { n: 2 })
-      }).pipe(Effect.provide(context))
-      expect(yield* rows("state")).toHaveLength(2)
-    }))
+        const direct = yield* Effect.flatMap(Queue.Queue, () =>
+          until(Effect.option(Queue.enqueue(job, { n: 51 }, { idempotency: { key: "back" } })), Option.isSome)
+        ).pipe(Effect.provide(context))
+        expect(Option.isSome(direct)).toBe(true)
+        yield* until(rows("state"), succeeded(51))
+        expect(yield* Ref.get(runs)).toBe(51)
+        expect(yield* Ref.get(errors)).toBeLessThan(20)
+      })
+  )
 
-  it.scoped("statements that the server refuses are errors, not an empty queue, and are not tried without a pause", () =>
-    Effect.gen(function*() {
-      const { context, job, proxy, rows, work } = yield* scene()
-      yield* Queue.enqueue(job, { n: 1 }).pipe(Effect.provide(context))
-      proxy.rules.push({ matches: claimLock, action: { errno: 1064, sqlState: "42000" } })
-      const built = yield* work((n) => Effect.succeed(n))
-      yield* Effect.sleep("3 seconds")
-      const { queues } = yield* Effect.provide(Worker.health, built)
-      expect(queues[0]?.fault).toMatchObject({ _tag: "StoreRejected", code: expect.stringContaining("1064") })
-      expect(proxy.hits[0]).toBeLessThan(10)
-      proxy.rules.splice(0)
-      yield* until(rows("state"), succeeded(1))
-    }))
+  it.scoped(
+    "a connection that was closed while it rested is noticed before it is used: the first call after it succeeds",
+    () =>
+      Effect.gen(function* () {
+        const { context, job, proxy, rows } = yield* scene()
+        yield* Effect.gen(function* () {
+          yield* Queue.enqueue(job, { n: 1 })
+          yield* Effect.sleep("1200 millis")
+          yield* proxy.cut
+          yield* Queue.enqueue(job, { n: 2 })
+        }).pipe(Effect.provide(context))
+        expect(yield* rows("state")).toHaveLength(2)
+      })
+  )
+
+  it.scoped(
+    "statements that the server refuses are errors, not an empty queue, and are not tried without a pause",
+    () =>
+      Effect.gen(function* () {
+        const { context, job, proxy, rows, work } = yield* scene()
+        yield* Queue.enqueue(job, { n: 1 }).pipe(Effect.provide(context))
+        proxy.rules.push({ matches: claimLock, action: { errno: 1064, sqlState: "42000" } })
+        const built = yield* work((n) => Effect.succeed(n))
+        yield* Effect.sleep("3 seconds")
+        const { queues } = yield* Effect.provide(Worker.health, built)
+        expect(queues[0]?.fault).toMatchObject({ _tag: "StoreRejected", code: expect.stringContaining("1064") })
+        expect(proxy.hits[0]).toBeLessThan(10)
+        proxy.rules.splice(0)
+        yield* until(rows("state"), succeeded(1))
+      })
+  )
 
   it.scoped("a stop ends within its bounds although the database is in a black hole", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const { context, job, proxy } = yield* scene()
       const started = yield* Deferred.make<void>()
       yield* Queue.enqueue(job, { n: 1 }).pipe(Effect.provide(context))
-      const handler = job.toLayer(() => Effect.zipRight(Deferred.succeed(started, void 0), Effect.as(Effect.sleep("2 seconds"), 1)))
-      const [time] = yield* Effect.timed(Effect.gen(function*() {
-        const fiber = yield* Effect.fork(Effect.exit(Effect.provide(
-          Worker.run({
-            jobs: [job],
-            lease: "1 second",
-            poll: "50 millis",
-            shutdown: { grace: "1 second" },
-            interruptGrace: "500 millis"
-          }),
-          handler
-        )))
-        yield* Deferred.await(started)
-        yield* proxy.blackHole(true)
-        yield* fiber.interruptAsFork(fiber.id())
-        yield* fiber.await
-      })).pipe(Effect.provide(context))
+      const handler = job.toLayer(() =>
+        Effect.zipRight(Deferred.succeed(started, void 0), Effect.as(Effect.sleep("2 seconds"), 1))
+      )
+      const [time] = yield* Effect.timed(
+        Effect.gen(function* () {
+          const fiber = yield* Effect.fork(
+            Effect.exit(
+              Effect.provide(
+                Worker.run({
+                  jobs: [job],
+                  lease: "1 second",
+                  poll: "50 millis",
+                  shutdown: { grace: "1 second" },
+                  interruptGrace: "500 millis"
+                }),
+                handler
+              )
+            )
+          )
+          yield* Deferred.await(started)
+          yield* proxy.blackHole(true)
+          yield* fiber.interruptAsFork(fiber.id())
+          yield* fiber.await
+        })
+      ).pipe(Effect.provide(context))
       expect(Duration.toMillis(time)).toBeLessThan(6_000)
-    }))
+    })
+  )
 })

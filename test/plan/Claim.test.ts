@@ -24,14 +24,18 @@ const isolations = ["READ-COMMITTED", "REPEATABLE-READ"] as const
 
 /** Three queues of 4,000 due jobs each, one of which sorts before the one that is claimed. */
 const seed = ({ query }: Outside) =>
-  Effect.forEach(["plan.a", "plan.b", "plan.c"], (queue) =>
-    query(
-      "INSERT INTO leasehold_jobs (queue, type, priority, enqueued_at, first_due_at, due_at)"
-        + " WITH RECURSIVE numbers AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM numbers WHERE n < 4000)"
-        + " SELECT /*+ SET_VAR(cte_max_recursion_depth = 5000) */ ?, 'count', 5, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6),"
-        + " UTC_TIMESTAMP(6) - INTERVAL n SECOND FROM numbers",
-      [queue]
-    ), { discard: true })
+  Effect.forEach(
+    ["plan.a", "plan.b", "plan.c"],
+    (queue) =>
+      query(
+        "INSERT INTO leasehold_jobs (queue, type, priority, enqueued_at, first_due_at, due_at)"
+          + " WITH RECURSIVE numbers AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM numbers WHERE n < 4000)"
+          + " SELECT /*+ SET_VAR(cte_max_recursion_depth = 5000) */ ?, 'count', 5, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6),"
+          + " UTC_TIMESTAMP(6) - INTERVAL n SECOND FROM numbers",
+        [queue]
+      ),
+    { discard: true }
+  )
 
 /** What the incident of wrong statistics looks like: the optimizer believes that the table has one row. */
 const freezeStatistics = ({ query }: Outside) =>
@@ -41,8 +45,8 @@ const freezeStatistics = ({ query }: Outside) =>
   )
 
 /** Runs a statement in a transaction of its own and answers its plan, the rows that it read, and the locks that it left. */
-const measure = ({ query }: Outside, isolation: typeof isolations[number], statement: string) =>
-  Effect.gen(function*() {
+const measure = ({ query }: Outside, isolation: (typeof isolations)[number], statement: string) =>
+  Effect.gen(function* () {
     yield* query(`SET SESSION transaction_isolation = '${isolation}', time_zone = '+00:00'`)
     const plan = yield* query(`EXPLAIN FORMAT=TRADITIONAL ${statement}`)
     yield* query("FLUSH STATUS")
@@ -57,9 +61,13 @@ const measure = ({ query }: Outside, isolation: typeof isolations[number], state
     const jobs = plan.filter(({ table }) => table === "jobs")
     return {
       rows: rows.length,
-      plans: new Set(jobs.map((step) => `${step["type"]} ${step["key"]} ${String(step["Extra"]).includes("filesort")}`)),
+      plans: new Set(
+        jobs.map((step) => `${step["type"]} ${step["key"]} ${String(step["Extra"]).includes("filesort")}`)
+      ),
       read: reads.reduce((sum, row) => sum + Number(row["Value"]), 0),
-      locks: Object.fromEntries(locks.map((row) => [String(row["index_name"] ?? row["INDEX_NAME"]), Number(row["locks"])]))
+      locks: Object.fromEntries(
+        locks.map((row) => [String(row["index_name"] ?? row["INDEX_NAME"]), Number(row["locks"])])
+      )
     }
   })
 
@@ -70,45 +78,49 @@ const isCheap = (measured: Effect.Effect.Success<ReturnType<typeof measure>>, le
   && Object.values(measured.locks).every((locks) => locks <= batch + levels)
 
 layer(store, { excludeTestServices: true, timeout: "2 minutes" })("the plan of the claim", (it) => {
-  it.scoped("reads and locks what it takes and no more, with true and with frozen statistics, at both isolation levels", () =>
-    Effect.gen(function*() {
-      const database = yield* Database
-      const session = yield* outside(database.url)
-      yield* seed(session)
-      const [middle] = yield* session.query(
-        "SELECT CAST(due_at AS CHAR) AS due_at, CAST(id AS CHAR) AS id FROM leasehold_jobs WHERE queue = 'plan.b'"
-          + " ORDER BY due_at LIMIT 2000, 1"
-      )
-      const mark = { dueAt: String(middle?.["due_at"]), id: String(middle?.["id"]) }
-      for (const freeze of [false, true]) {
-        if (freeze) yield* freezeStatistics(session)
-        for (const isolation of isolations) {
-          for (const from of [undefined, mark]) {
-            for (const levels of [[{ priority: 5, from }], tenLevels.map(({ priority }) => ({ priority, from }))]) {
-              const measured = yield* measure(session, isolation, Statements.lock(tables, request, levels))
-              expect(measured.rows).toBe(batch)
-              expect(isCheap(measured, levels.length), JSON.stringify(measured)).toBe(true)
+  it.scoped(
+    "reads and locks what it takes and no more, with true and with frozen statistics, at both isolation levels",
+    () =>
+      Effect.gen(function* () {
+        const database = yield* Database
+        const session = yield* outside(database.url)
+        yield* seed(session)
+        const [middle] = yield* session.query(
+          "SELECT CAST(due_at AS CHAR) AS due_at, CAST(id AS CHAR) AS id FROM leasehold_jobs WHERE queue = 'plan.b'"
+            + " ORDER BY due_at LIMIT 2000, 1"
+        )
+        const mark = { dueAt: String(middle?.["due_at"]), id: String(middle?.["id"]) }
+        for (const freeze of [false, true]) {
+          if (freeze) yield* freezeStatistics(session)
+          for (const isolation of isolations) {
+            for (const from of [undefined, mark]) {
+              for (const levels of [[{ priority: 5, from }], tenLevels.map(({ priority }) => ({ priority, from }))]) {
+                const measured = yield* measure(session, isolation, Statements.lock(tables, request, levels))
+                expect(measured.rows).toBe(batch)
+                expect(isCheap(measured, levels.length), JSON.stringify(measured)).toBe(true)
+              }
             }
+            const look = yield* measure(session, isolation, Statements.look(tables, request, tenLevels))
+            expect(look.locks).toEqual({})
+            expect(look.read).toBeLessThanOrEqual(25)
           }
-          const look = yield* measure(session, isolation, Statements.look(tables, request, tenLevels))
-          expect(look.locks).toEqual({})
-          expect(look.read).toBeLessThanOrEqual(25)
         }
-      }
-      // Each planted statement is one of the shapes that went wrong elsewhere; the measure above has to see it.
-      const planted = [
-        Statements.lock(tables, request, tenLevels).replace("ORDER BY jobs.queue, jobs.priority, ", "ORDER BY "),
-        Statements.lock(tables, request, tenLevels).replace("jobs.queue = 'plan.b'", "jobs.queue IN ('plan.a', 'plan.b')")
-          .replace("ORDER BY jobs.queue, jobs.priority, jobs.due_at", "ORDER BY jobs.due_at"),
-        Statements.lock(tables, request, tenLevels).replace("FORCE INDEX (jobs_claim)", "FORCE INDEX (PRIMARY)")
-      ]
-      for (const statement of planted) {
-        expect(isCheap(yield* measure(session, "REPEATABLE-READ", statement), 10)).toBe(false)
-      }
-    }))
+        // Each planted statement is one of the shapes that went wrong elsewhere; the measure above has to see it.
+        const planted = [
+          Statements.lock(tables, request, tenLevels).replace("ORDER BY jobs.queue, jobs.priority, ", "ORDER BY "),
+          Statements.lock(tables, request, tenLevels)
+            .replace("jobs.queue = 'plan.b'", "jobs.queue IN ('plan.a', 'plan.b')")
+            .replace("ORDER BY jobs.queue, jobs.priority, jobs.due_at", "ORDER BY jobs.due_at"),
+          Statements.lock(tables, request, tenLevels).replace("FORCE INDEX (jobs_claim)", "FORCE INDEX (PRIMARY)")
+        ]
+        for (const statement of planted) {
+          expect(isCheap(yield* measure(session, "REPEATABLE-READ", statement), 10)).toBe(false)
+        }
+      })
+  )
 
   it.scoped("leaves jobs of other types in front unlocked", () =>
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const database = yield* Database
       const session = yield* outside(database.url)
       yield* session.query(
@@ -116,8 +128,13 @@ layer(store, { excludeTestServices: true, timeout: "2 minutes" })("the plan of t
           + " SELECT 'plan.d', IF(id % 40 = 0, 'count', 'foreign'), 5, enqueued_at, first_due_at, due_at FROM leasehold_jobs"
       )
       const foreign = { ...request, queue: "plan.d" }
-      const measured = yield* measure(session, "READ-COMMITTED", Statements.lock(tables, foreign, [{ priority: 5, from: undefined }]))
+      const measured = yield* measure(
+        session,
+        "READ-COMMITTED",
+        Statements.lock(tables, foreign, [{ priority: 5, from: undefined }])
+      )
       expect(measured.rows).toBe(batch)
       expect(measured.locks).toEqual({ jobs_claim: batch, PRIMARY: batch })
-    }))
+    })
+  )
 })

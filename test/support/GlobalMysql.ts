@@ -12,7 +12,8 @@ declare module "vitest" {
   }
 }
 
-const settings = "SELECT @@transaction_isolation AS isolation, @@innodb_flush_log_at_trx_commit AS flush_log,"
+const settings =
+  "SELECT @@transaction_isolation AS isolation, @@innodb_flush_log_at_trx_commit AS flush_log,"
   + " @@max_connections AS connections, @@log_bin AS binlog"
 
 export default async (project: TestProject): Promise<() => Promise<void>> => {
@@ -21,8 +22,10 @@ export default async (project: TestProject): Promise<() => Promise<void>> => {
   const connection = await Mysql.createConnection(server.url)
   const [rows] = await connection.query(settings)
   await connection.end()
-  process.stdout.write(`MySQL ${server.version} (${server.source}): ${JSON.stringify(Array.isArray(rows) ? rows[0] : {})};`
-    + " the library's own sessions: READ COMMITTED, 4 worker and 8 client connections\n")
+  process.stdout.write(
+    `MySQL ${server.version} (${server.source}): ${JSON.stringify(Array.isArray(rows) ? rows[0] : {})};`
+      + " the library's own sessions: READ COMMITTED, 4 worker and 8 client connections\n"
+  )
   project.provide("mysqlUrl", server.url)
   return () => Effect.runPromise(Scope.close(scope, Exit.void))
 }

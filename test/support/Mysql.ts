@@ -1,9 +1,10 @@
 /**
  * A database of its own for each suite, on the server that the test run started, and the store on it.
  */
+
+import { randomUUID } from "node:crypto"
 import { Context, Duration, Effect, Layer, Redacted } from "effect"
 import * as Mysql from "mysql2/promise"
-import { randomUUID } from "node:crypto"
 import { inject } from "vitest"
 import { JobStore } from "../../src/JobStore.js"
 import * as Connections from "../../src/mysql/Connections.js"
@@ -16,7 +17,10 @@ import { StoreHarness } from "./StoreHarness.js"
 /** An outside session on the suite's database: what a person with a MySQL shell could do. */
 export interface Outside {
   readonly url: string
-  readonly query: (text: string, values?: ReadonlyArray<unknown>) => Effect.Effect<ReadonlyArray<Record<string, unknown>>>
+  readonly query: (
+    text: string,
+    values?: ReadonlyArray<unknown>
+  ) => Effect.Effect<ReadonlyArray<Record<string, unknown>>>
 }
 
 export class Database extends Context.Tag("leasehold/test/Database")<Database, Outside>() {}
@@ -33,21 +37,20 @@ export const outside = (url: string) =>
       query: (text, values = []) =>
         Effect.promise(async () => {
           const [rows] = await connection.query(text, [...values])
-          return Array.isArray(rows) ? rows as ReadonlyArray<Record<string, unknown>> : []
+          return Array.isArray(rows) ? (rows as ReadonlyArray<Record<string, unknown>>) : []
         })
     })
   )
 
 /** An empty database of its own, dropped at the end. `settings` may follow CREATE DATABASE, such as a character set. */
 export const emptyDatabase = (settings = "") =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const server = new URL(inject("mysqlUrl"))
     const name = `leasehold_test_${randomUUID().replaceAll("-", "").slice(0, 16)}`
     server.pathname = "/"
     const admin = yield* outside(server.href)
-    yield* Effect.acquireRelease(
-      admin.query(`CREATE DATABASE ${name} ${settings}`),
-      () => admin.query(`DROP DATABASE IF EXISTS ${name}`)
+    yield* Effect.acquireRelease(admin.query(`CREATE DATABASE ${name} ${settings}`), () =>
+      admin.query(`DROP DATABASE IF EXISTS ${name}`)
     )
     server.pathname = `/${name}`
     return yield* outside(server.href)
@@ -59,7 +62,7 @@ const statementTimeout = Duration.seconds(5)
 
 /** The store on a database of its own, as the contract suite wants it. */
 export const store: Layer.Layer<JobStore | StoreHarness | Database> = Layer.scopedContext(
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const outsider = yield* Database
     const tables = yield* Tables.make(Tables.defaultPrefix)
     const config = { url: Redacted.make(outsider.url) }
@@ -72,7 +75,7 @@ export const store: Layer.Layer<JobStore | StoreHarness | Database> = Layer.scop
     const fronts = new Map()
     const harness = StoreHarness.of({
       elapse: (queue, duration) =>
-        Effect.gen(function*() {
+        Effect.gen(function* () {
           const back = `INTERVAL ${Math.round(Duration.toMillis(duration) * 1_000)} MICROSECOND`
           yield* outsider.query(
             `UPDATE ${tables.jobs} SET due_at = due_at - ${back}, finished_at = finished_at - ${back},`

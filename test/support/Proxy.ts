@@ -3,8 +3,9 @@
  *
  * It reads just enough of the protocol to know the text of each statement that a client sends.
  */
-import { Effect, type Scope } from "effect"
+
 import { createServer, type Server, Socket } from "node:net"
+import { Effect, type Scope } from "effect"
 
 /** What happens to a statement whose text matches. */
 export interface Rule {
@@ -15,7 +16,11 @@ export interface Rule {
    * - an error: the server never sees it; the client is answered with that error.
    * - `delay`: it reaches the server so many milliseconds later.
    */
-  readonly action: "swallow" | "hang" | { readonly errno: number; readonly sqlState: string } | { readonly delay: number }
+  readonly action:
+    | "swallow"
+    | "hang"
+    | { readonly errno: number; readonly sqlState: string }
+    | { readonly delay: number }
   /** How often; default always. */
   times?: number
 }
@@ -37,7 +42,7 @@ export interface Proxy {
 }
 
 export const make = (target: string): Effect.Effect<Proxy, never, Scope.Scope> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const url = new URL(target)
     const links = new Set<Link>()
     const rules: Array<Rule> = []
@@ -73,7 +78,9 @@ export const make = (target: string): Effect.Effect<Proxy, never, Scope.Scope> =
       blackHole: (on) =>
         Effect.sync(() => {
           state.blackHole = on
-          if (!on) { for (const link of links) link.resume() }
+          if (!on) {
+            for (const link of links) link.resume()
+          }
         }),
       down: (on) =>
         Effect.zipRight(
@@ -113,7 +120,10 @@ class Link {
     this.server.connect(port, host)
     client.on("data", (chunk) => this.hold(() => this.received(Buffer.from(chunk))))
     this.server.on("data", (chunk) => this.hold(() => this.answered(Buffer.from(chunk))))
-    for (const [socket, other] of [[client, this.server], [this.server, client]] as const) {
+    for (const [socket, other] of [
+      [client, this.server],
+      [this.server, client]
+    ] as const) {
       socket.on("error", () => other.destroy())
       // A black hole tells nobody that the other side is gone.
       socket.on("close", () => {
@@ -153,16 +163,24 @@ class Link {
     }
   }
 
-  private forward(packet: Buffer): void | Promise<void> {
+  private forward(packet: Buffer): Promise<void> | undefined {
     const text = this.textOf(packet)
-    const index = text === undefined ? -1 : this.rules.findIndex((rule, at) =>
-      rule.matches.test(text) && (rule.times === undefined || (this.hits[at] ?? 0) < rule.times))
+    const index =
+      text === undefined
+        ? -1
+        : this.rules.findIndex(
+            (rule, at) => rule.matches.test(text) && (rule.times === undefined || (this.hits[at] ?? 0) < rule.times)
+          )
     const rule = this.rules[index]
-    if (rule === undefined) return void this.server.write(packet)
+    if (rule === undefined) {
+      this.server.write(packet)
+      return
+    }
     this.hits[index] = (this.hits[index] ?? 0) + 1
     if (rule.action === "swallow" || rule.action === "hang") {
       this.mute = rule.action === "swallow" ? "cut" : "hang"
-      return void this.server.write(packet)
+      this.server.write(packet)
+      return
     }
     if ("delay" in rule.action) {
       const { delay } = rule.action
@@ -170,7 +188,8 @@ class Link {
         setTimeout(() => {
           this.server.write(packet)
           resolve()
-        }, delay))
+        }, delay)
+      )
     }
     this.client.write(errorPacket(packet.readUInt8(3) + 1, rule.action.errno, rule.action.sqlState))
   }
@@ -188,7 +207,10 @@ class Link {
 
   private answered(chunk: Buffer): void {
     if (this.mute === "hang") return
-    if (this.mute === "cut") return this.end()
+    if (this.mute === "cut") {
+      this.end()
+      return
+    }
     const preparing = this.loggedIn ? this.preparing[0] : undefined
     // The answer to a prepare starts with a packet whose first byte is 0 and then has the number of the statement.
     if (preparing !== undefined && chunk.length >= 9 && chunk.readUInt8(3) === 1) {

@@ -9,7 +9,10 @@ import { Database, database } from "./Mysql.js"
 /** The application's client and the queue on a database of its own, as an application has them. */
 export const queue = (options: MysqlQueue.Options = {}) =>
   MysqlQueue.layer(options).pipe(
-    Layer.provideMerge(Layer.unwrapEffect(Effect.map(Database, ({ url }) =>
-      MysqlClient.layer({ url: Redacted.make(url), maxConnections: 10 })))),
+    Layer.provideMerge(
+      Layer.unwrapEffect(
+        Effect.map(Database, ({ url }) => MysqlClient.layer({ url: Redacted.make(url), maxConnections: 10 }))
+      )
+    ),
     Layer.provideMerge(database)
   )

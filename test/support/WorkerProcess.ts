@@ -1,13 +1,14 @@
 /**
  * Starts `workerMain` as a process and watches what it prints.
  */
-import { Deferred, Effect, type Scope } from "effect"
-import { buildSync } from "esbuild"
+
 import { type ChildProcess, spawn } from "node:child_process"
 import { mkdtempSync, rmSync } from "node:fs"
 import { createRequire } from "node:module"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
+import { Deferred, Effect, type Scope } from "effect"
+import { buildSync } from "esbuild"
 import type { Setup } from "./workerMain.js"
 
 /** One file with everything in it starts in a third of a second; through a loader it would take four times as long. */
@@ -42,12 +43,15 @@ export interface WorkerProcess {
 
 /** A worker process; killed when the scope closes. */
 export const start = (setup: Setup): Effect.Effect<WorkerProcess, never, Scope.Scope> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const ended = yield* Deferred.make<number | string>()
     const lines: Array<string> = []
     const waiting = new Set<() => void>()
     const child = yield* Effect.acquireRelease(
-      Effect.sync((): ChildProcess => spawn(process.execPath, [bundle(), JSON.stringify(setup)], { stdio: ["ignore", "pipe", "inherit"] })),
+      Effect.sync(
+        (): ChildProcess =>
+          spawn(process.execPath, [bundle(), JSON.stringify(setup)], { stdio: ["ignore", "pipe", "inherit"] })
+      ),
       (running) => Effect.sync(() => running.kill("SIGKILL"))
     )
     child.stdout?.on("data", (chunk: Buffer) => {

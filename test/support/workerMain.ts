@@ -33,23 +33,25 @@ export const makeJob = (queue: string) =>
 
 const main = (setup: Setup) => {
   const job = makeJob(setup.queue)
-  const handler = job.toLayer(Effect.gen(function*() {
-    const sql = yield* SqlClient.SqlClient
-    return (_payload, lease) => {
-      const note = (event: string) =>
-        Effect.orDie(sql`INSERT INTO history (job_id, token, worker, event, at)
+  const handler = job.toLayer(
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      return (_payload, lease) => {
+        const note = (event: string) =>
+          Effect.orDie(sql`INSERT INTO history (job_id, token, worker, event, at)
           VALUES (${lease.jobId}, ${lease.token}, ${setup.workerId}, ${event}, UTC_TIMESTAMP(6))`)
-      const work = {
-        sleep: Effect.sleep(setup.millis),
-        spin: Effect.sync(() => {
-          const end = performance.now() + setup.millis
-          while (performance.now() < end);
-        }),
-        die: Effect.sync(() => process.kill(process.pid, "SIGKILL"))
-      }[setup.work]
-      return note("start").pipe(Effect.zipRight(work), Effect.zipRight(note("end")), Effect.as(setup.workerId))
-    }
-  }))
+        const work = {
+          sleep: Effect.sleep(setup.millis),
+          spin: Effect.sync(() => {
+            const end = performance.now() + setup.millis
+            while (performance.now() < end);
+          }),
+          die: Effect.sync(() => process.kill(process.pid, "SIGKILL"))
+        }[setup.work]
+        return note("start").pipe(Effect.zipRight(work), Effect.zipRight(note("end")), Effect.as(setup.workerId))
+      }
+    })
+  )
   const options = {
     jobs: [job],
     queues: { [setup.queue]: { concurrency: setup.concurrency, prefetch: 0 } },
@@ -62,7 +64,12 @@ const main = (setup: Setup) => {
     Effect.provide(handler),
     Effect.provide(MysqlQueue.layer({ migrate: "off" })),
     Effect.provide(MysqlClient.layer({ url: Redacted.make(setup.url), maxConnections: setup.concurrency + 2 })),
-    Effect.provide(Logger.replace(Logger.defaultLogger, Logger.make(({ message }) => process.stdout.write(`${String(message)}\n`))))
+    Effect.provide(
+      Logger.replace(
+        Logger.defaultLogger,
+        Logger.make(({ message }) => process.stdout.write(`${String(message)}\n`))
+      )
+    )
   )
   const fiber = Effect.runFork(program)
   fiber.addObserver((exit) => {
@@ -73,4 +80,4 @@ const main = (setup: Setup) => {
 }
 
 const setup = process.argv[2]
-if (setup !== undefined && setup.startsWith("{")) main(JSON.parse(setup) as Setup)
+if (setup?.startsWith("{") === true) main(JSON.parse(setup) as Setup)

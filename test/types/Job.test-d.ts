@@ -1,4 +1,4 @@
-import { Context, Effect, Layer, Schema } from "effect"
+import { Context, Effect, type Layer, Schema } from "effect"
 import { describe, expectTypeOf, test } from "vitest"
 import * as Job from "../../src/Job.js"
 import { Retryable } from "../../src/JobFailure.js"
@@ -7,16 +7,20 @@ import * as RetryPolicy from "../../src/RetryPolicy.js"
 class UpstreamDown extends Schema.TaggedError<UpstreamDown>()("UpstreamDown", { status: Schema.Number }) {}
 class OrderMissing extends Schema.TaggedError<OrderMissing>()("OrderMissing", { orderId: Schema.Number }) {}
 class Undeclared extends Schema.TaggedError<Undeclared>()("Undeclared", {}) {}
-class FileStore extends Context.Tag("FileStore")<FileStore, {
-  readonly export: (orderId: number, options: { readonly fence: number }) => Effect.Effect<string, UpstreamDown>
-}>() {}
+class FileStore extends Context.Tag("FileStore")<
+  FileStore,
+  {
+    readonly export: (orderId: number, options: { readonly fence: number }) => Effect.Effect<string, UpstreamDown>
+  }
+>() {}
 
 const ExportOrder = Job.make("order.export", {
   payload: { orderId: Schema.Number },
   success: Schema.Struct({ url: Schema.String }),
   error: Schema.Union(UpstreamDown, OrderMissing),
   failures: {
-    UpstreamDown: (error) => new Retryable({ code: "down", message: `status ${error.status}`, retryAfter: "5 seconds" }),
+    UpstreamDown: (error) =>
+      new Retryable({ code: "down", message: `status ${error.status}`, retryAfter: "5 seconds" }),
     OrderMissing: "permanent"
   },
   queue: "orders",
@@ -58,24 +62,27 @@ describe("the failures table", () => {
 
 describe("a handler", () => {
   test("is given the payload and a lease, and its services become the layer's", () => {
-    const layer = ExportOrder.toLayer(Effect.gen(function*() {
-      const files = yield* FileStore
-      return ({ orderId }, lease) =>
-        Effect.gen(function*() {
-          expectTypeOf(orderId).toEqualTypeOf<number>()
-          const url = yield* files.export(orderId, { fence: lease.token })
-          return { url }
-        })
-    }))
+    const layer = ExportOrder.toLayer(
+      Effect.gen(function* () {
+        const files = yield* FileStore
+        return ({ orderId }, lease) =>
+          Effect.gen(function* () {
+            expectTypeOf(orderId).toEqualTypeOf<number>()
+            const url = yield* files.export(orderId, { fence: lease.token })
+            return { url }
+          })
+      })
+    )
     expectTypeOf(layer).toEqualTypeOf<Layer.Layer<Job.JobHandler<"order.export">, never, FileStore>>()
   })
   test("may be given directly, and may need services and a scope of its own", () => {
     const layer = ExportOrder.toLayer(({ orderId }) =>
-      Effect.gen(function*() {
+      Effect.gen(function* () {
         yield* Effect.addFinalizer(() => Effect.void)
         const files = yield* FileStore
         return { url: yield* files.export(orderId, { fence: 1 }) }
-      }))
+      })
+    )
     expectTypeOf(layer).toEqualTypeOf<Layer.Layer<Job.JobHandler<"order.export">, never, FileStore>>()
   })
   test("with an error that the job does not declare does not compile", () => {

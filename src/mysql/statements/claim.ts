@@ -6,9 +6,9 @@
  * index condition pushdown is off; it also made a level without jobs four times as dear.
  */
 import { Duration } from "effect"
-import type { ClaimRequest } from "../../JobStore.js"
-import type { JobId } from "../../JobRecord.js"
 import { ledgerLength } from "../../Attempt.js"
+import type { JobId } from "../../JobRecord.js"
+import type { ClaimRequest } from "../../JobStore.js"
 import * as Literal from "../Literal.js"
 import type { Tables } from "../Tables.js"
 
@@ -42,11 +42,11 @@ const dueInLevel = ({ from, priority }: Level): string =>
       + ` OR jobs.due_at = ${dueText(from)} AND jobs.id >= ${Literal.digits(from.id)}))`
 
 const ofTypes = (types: ClaimRequest["types"]): string =>
-  `(${
-    types.map(({ type, version }) =>
-      `jobs.type = ${Literal.name(type)} AND jobs.payload_version <= ${Literal.integer(version)}`
-    ).join(" OR ")
-  })`
+  `(${types
+    .map(
+      ({ type, version }) => `jobs.type = ${Literal.name(type)} AND jobs.payload_version <= ${Literal.integer(version)}`
+    )
+    .join(" OR ")})`
 
 /**
  * The first due job of each level, whether the queue is paused, and a time two seconds before now: one plain read that locks
@@ -54,11 +54,12 @@ const ofTypes = (types: ClaimRequest["types"]): string =>
  */
 export const look = (tables: Tables, request: ClaimRequest, levels: ReadonlyArray<Level>): string =>
   [
-    ...levels.map((level) =>
-      `(SELECT /*+ NO_ICP(jobs) */ jobs.priority AS priority, CAST(jobs.due_at AS CHAR) AS due_at, CAST(jobs.id AS CHAR) AS id`
-      + ` FROM ${tables.jobs} AS jobs FORCE INDEX (jobs_claim)`
-      + ` WHERE jobs.queue = ${Literal.name(request.queue)} AND ${dueInLevel(level)} AND ${ofTypes(request.types)}`
-      + ` ORDER BY jobs.due_at, jobs.id LIMIT 1)`
+    ...levels.map(
+      (level) =>
+        `(SELECT /*+ NO_ICP(jobs) */ jobs.priority AS priority, CAST(jobs.due_at AS CHAR) AS due_at, CAST(jobs.id AS CHAR) AS id`
+        + ` FROM ${tables.jobs} AS jobs FORCE INDEX (jobs_claim)`
+        + ` WHERE jobs.queue = ${Literal.name(request.queue)} AND ${dueInLevel(level)} AND ${ofTypes(request.types)}`
+        + ` ORDER BY jobs.due_at, jobs.id LIMIT 1)`
     ),
     `SELECT ${pausedRow}, '', '' FROM ${tables.queues} WHERE name = ${Literal.name(request.queue)} AND paused = 1`,
     `SELECT ${clockRow}, CAST(UTC_TIMESTAMP(6) - INTERVAL 2 SECOND AS CHAR), '0'`
@@ -93,7 +94,8 @@ export const take = (tables: Tables, request: ClaimRequest, ids: ReadonlyArray<J
   const closed = expired
     ? "IF(state = 1, JSON_SET(attempts, '$[last].e', CAST(UTC_TIMESTAMP(6) AS CHAR), '$[last].o', 'expired'), attempts)"
     : "attempts"
-  return `UPDATE ${tables.jobs} FORCE INDEX (PRIMARY) SET`
+  return (
+    `UPDATE ${tables.jobs} FORCE INDEX (PRIMARY) SET`
     + ` attempts = JSON_ARRAY_APPEND(`
     + `IF(JSON_LENGTH(attempts) >= ${ledgerLength}, JSON_REMOVE(${closed}, '$[0]'), ${closed}), '$',`
     + ` JSON_OBJECT('n', attempt + 1, 't', token + 1, 'w', ${Literal.name(request.worker)},`
@@ -102,6 +104,7 @@ export const take = (tables: Tables, request: ClaimRequest, ids: ReadonlyArray<J
     + ` state = 1, lease_owner = ${Literal.name(request.worker)},`
     + ` due_at = UTC_TIMESTAMP(6) + ${Literal.interval(request.lease)}`
     + ` WHERE id IN (${Literal.sortedIds(ids)})`
+  )
 }
 
 /** How long a look that found nothing of ours may count on what it saw: transactions that commit later than this wait for a full look. */

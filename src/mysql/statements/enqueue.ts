@@ -17,7 +17,8 @@ export interface Key {
 export const rowSizes = [250, 50, 10, 1] as const
 
 // first_due_at is what was asked for; due_at is not before now, so that new jobs always come behind the claims' watermark.
-const row = "(?, ?, ?, COALESCE(TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND, UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND),"
+const row =
+  "(?, ?, ?, COALESCE(TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND, UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND),"
   + " GREATEST(first_due_at, UTC_TIMESTAMP(6)), UTC_TIMESTAMP(6), ?, ?, ?, UNHEX(?), UNHEX(?), UNHEX(?), ?,"
   + " CONVERT(UNHEX(?) USING utf8mb4))"
 
@@ -27,9 +28,10 @@ const row = "(?, ?, ?, COALESCE(TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICR
  */
 export const insert = (tables: Tables, count: number): string =>
   `INSERT INTO ${tables.jobs} (queue, type, priority, first_due_at, due_at, enqueued_at, attempts_left, max_attempts,`
-  + ` payload_version, scope, idempotency_key, request_hash, trace_context, payload) VALUES ${
-    Array.from({ length: count }, () => row).join(", ")
-  }`
+  + ` payload_version, scope, idempotency_key, request_hash, trace_context, payload) VALUES ${Array.from(
+    { length: count },
+    () => row
+  ).join(", ")}`
 
 export const insertValues = (job: NewJob): ReadonlyArray<Value> => {
   const attempts = Option.match(job.maxAttempts, { onNone: () => null, onSome: String })
@@ -80,8 +82,9 @@ export const findKeys = (tables: Tables, count: number, mode: "" | "FOR SHARE"):
   + ` WHERE (scope, idempotency_key) IN (${Array.from({ length: count }, () => "(UNHEX(?), UNHEX(?))").join(", ")}) ${mode}`
 
 export const keyValues = (keys: ReadonlyArray<Key>, count: number): ReadonlyArray<Value> =>
-  Array.from({ length: count }, (_, index) => keys[Math.min(index, keys.length - 1)])
-    .flatMap((key) => key === undefined ? [] : [hex(key.scope), hex(key.key)])
+  Array.from({ length: count }, (_, index) => keys[Math.min(index, keys.length - 1)]).flatMap((key) =>
+    key === undefined ? [] : [hex(key.scope), hex(key.key)]
+  )
 
 /** What identifies a key in the answer of {@link findKeys}. */
 export const keyName = ({ key, scope }: Key): string => `${hex(scope)}:${hex(key)}`.toUpperCase()

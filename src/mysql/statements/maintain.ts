@@ -2,7 +2,7 @@
  * Statements of the reaper, the cleaner and the record of refusals. Both walk the primary key from a cursor, a few hundred
  * rows at a time, so their locks and their undo never grow with the table.
  */
-import { Duration } from "effect"
+import type { Duration } from "effect"
 import type { JobId } from "../../JobRecord.js"
 import type { Refusal } from "../../JobStore.js"
 import * as Literal from "../Literal.js"
@@ -44,7 +44,9 @@ const outlived = (retention: Retention): string => {
     const kept = retention[state]
     return kept === undefined
       ? []
-      : [`state = ${stateNumber[state]} AND TIMESTAMPDIFF(MICROSECOND, finished_at, UTC_TIMESTAMP(6)) > ${Literal.microseconds(kept)}`]
+      : [
+          `state = ${stateNumber[state]} AND TIMESTAMPDIFF(MICROSECOND, finished_at, UTC_TIMESTAMP(6)) > ${Literal.microseconds(kept)}`
+        ]
   })
   return rules.length === 0 ? "FALSE" : `(${rules.join(" OR ")})`
 }

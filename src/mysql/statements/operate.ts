@@ -18,7 +18,8 @@ export const cancelPending = (tables: Tables): string =>
 export const requestCancel = (tables: Tables): string =>
   `UPDATE ${tables.jobs} SET cancel_requested = 1 WHERE id = CAST(? AS UNSIGNED) AND state = 1`
 
-const renewed = "state = 0, token = token + 1, attempts_left = max_attempts, cancel_requested = 0, lease_owner = NULL,"
+const renewed =
+  "state = 0, token = token + 1, attempts_left = max_attempts, cancel_requested = 0, lease_owner = NULL,"
   + " due_at = UTC_TIMESTAMP(6), finished_at = NULL, output = NULL, error_code = NULL, error_message = NULL"
 
 /** Brings a locked ended job back with its full budget, due now. Zero rows: it is neither dead nor canceled. */

@@ -9,7 +9,8 @@ import type { Tables } from "../Tables.js"
 // Microseconds as text: past the year 2255 they exceed 2^53. `NOW()` and UNIX_TIMESTAMP would depend on the time zone (V1).
 const time = (column: string) => `CAST(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', ${column}) AS CHAR) AS ${column}`
 
-const columns = "CAST(id AS CHAR) AS id, queue, type, priority, state, token, attempt, attempts_left, max_attempts,"
+const columns =
+  "CAST(id AS CHAR) AS id, queue, type, priority, state, token, attempt, attempts_left, max_attempts,"
   + ` cancel_requested, lease_owner, payload_version, payload, output, error_code, error_message,`
   + ` ${["enqueued_at", "first_due_at", "due_at", "finished_at"].map(time).join(", ")}, CAST(attempts AS CHAR) AS attempts`
 
@@ -41,8 +42,7 @@ export const counts = (tables: Tables): string =>
   `SELECT queue, state, CAST(COUNT(*) AS CHAR) AS count FROM ${tables.jobs} GROUP BY queue, state ORDER BY queue, state`
 
 /** The names of paused queues. */
-export const paused = (tables: Tables): string =>
-  `SELECT name FROM ${tables.queues} WHERE paused = 1 ORDER BY name`
+export const paused = (tables: Tables): string => `SELECT name FROM ${tables.queues} WHERE paused = 1 ORDER BY name`
 
 /** The ids that `retryAll` looks at next, and which of them match. A plain read by primary key. */
 export const walkRetryable = (tables: Tables, filter: JobFilter, after: string, limit: number): string =>

@@ -5,8 +5,8 @@
  * `running` and the token; commit. The locked read is the verdict, since nothing can change between it and the write.
  */
 import type { Duration } from "effect"
-import type { Lease } from "../../Lease.js"
 import type { Settlement } from "../../JobStore.js"
+import type { Lease } from "../../Lease.js"
 import * as Literal from "../Literal.js"
 import type { Tables } from "../Tables.js"
 
@@ -47,16 +47,14 @@ export const outcomeOf = (settlement: Settlement) => written[settlement._tag].ou
  * changed by snooze and release, which do not read it. `cancel_requested` stays set, and turns every outcome into `canceled`
  * without output. All columns are ERROR ON ERROR: without it an over-long value would silently become NULL (measured).
  */
-export const writeSettlements = (
-  tables: Tables,
-  settlements: ReadonlyArray<readonly [Lease, Settlement]>
-): string => {
+export const writeSettlements = (tables: Tables, settlements: ReadonlyArray<readonly [Lease, Settlement]>): string => {
   const now = "UTC_TIMESTAMP(6)"
   const canceled = "jobs.cancel_requested = 1"
   const dead = "item.outcome = 'retry' AND jobs.attempts_left = 0"
   const outcome = `IF(${canceled}, 'canceled', IF(${dead}, 'dead', item.outcome))`
   const state = `IF(${canceled}, 4, IF(${dead}, 3, item.state))`
-  return `UPDATE JSON_TABLE(${Literal.text(JSON.stringify(toItems(settlements)))}, '$[*]' COLUMNS (`
+  return (
+    `UPDATE JSON_TABLE(${Literal.text(JSON.stringify(toItems(settlements)))}, '$[*]' COLUMNS (`
     + `id BIGINT UNSIGNED PATH '$.i' ERROR ON ERROR, token BIGINT UNSIGNED PATH '$.t' ERROR ON ERROR,`
     + ` state TINYINT UNSIGNED PATH '$.s' ERROR ON ERROR, outcome VARCHAR(16) PATH '$.k' ERROR ON ERROR,`
     + ` returned TINYINT UNSIGNED PATH '$.g' ERROR ON ERROR, delay BIGINT PATH '$.d' ERROR ON ERROR,`
@@ -76,6 +74,7 @@ export const writeSettlements = (
     + ` jobs.error_message = IF(item.outcome IN ('retry', 'dead', 'completed'), item.message, jobs.error_message),`
     + ` jobs.lease_owner = NULL`
     + ` WHERE jobs.state = 1 AND jobs.token = item.token`
+  )
 }
 
 const toItems = (settlements: ReadonlyArray<readonly [Lease, Settlement]>) =>
@@ -101,9 +100,11 @@ export const extend = (tables: Tables, leases: ReadonlyArray<Lease>, lease: Dura
   const items = [...leases]
     .sort((a, b) => a.jobId.length - b.jobId.length || (a.jobId < b.jobId ? -1 : 1))
     .map(({ jobId, token }) => `["${Literal.digits(jobId)}","${Literal.integer(token)}"]`)
-  return `UPDATE JSON_TABLE('[${items.join(",")}]', '$[*]' COLUMNS (`
+  return (
+    `UPDATE JSON_TABLE('[${items.join(",")}]', '$[*]' COLUMNS (`
     + `id BIGINT UNSIGNED PATH '$[0]' ERROR ON ERROR, token BIGINT UNSIGNED PATH '$[1]' ERROR ON ERROR)) AS item`
     + ` STRAIGHT_JOIN ${tables.jobs} AS jobs FORCE INDEX (PRIMARY) ON jobs.id = item.id`
     + ` SET jobs.due_at = UTC_TIMESTAMP(6) + ${Literal.interval(lease)}`
     + ` WHERE jobs.state = 1 AND jobs.token = item.token`
+  )
 }
