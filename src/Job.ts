@@ -248,9 +248,24 @@ const handlerLease = <Type extends string, P, S, E>(job: Job<Type, P, S, E>, lea
   ...lease,
   completeWith: (effect) =>
     lease.completeEncoded(
-      Effect.flatMap(effect, (value) => Effect.map(job.success.encode(value), (output) => [output, value] as const))
+      Effect.flatMap(effect, (value) => Effect.map(outputText(job, value), (output) => [output, value] as const))
     )
 })
+
+/** An output as text, for a settlement by hand: what is over the limit is `PayloadInvalid`, too. */
+export const outputText = <Type extends string, P, S, E>(
+  job: Job<Type, P, S, E>,
+  value: S
+): Effect.Effect<string | null, PayloadInvalid> =>
+  Effect.gen(function*() {
+    const text = yield* job.success.encode(value)
+    return yield* Payload.checkSize(text, job.type, "output", yield* Payload.Limit)
+  }).pipe(
+    Effect.catchTag("PayloadTooLarge", ({ limit, size }) =>
+      Effect.fail(
+        new PayloadInvalid({ jobType: job.type, part: "output", reason: `it has ${size} bytes; the limit is ${limit}` })
+      ))
+  )
 
 const upgrade = (
   type: string,

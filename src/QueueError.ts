@@ -211,11 +211,14 @@ export class ResultTimeout extends Data.TaggedError("ResultTimeout")<{ readonly 
   }
 }
 
-/** The worker stopped, and these jobs were still running: their leases lapse on their own, then another worker runs them. */
+/**
+ * The worker stopped and had to leave these jobs: their handlers ignored the interruption, or their ends could not be written
+ * in time, or `unfinished: "expire"` asked for it. Their leases run out by themselves, then other workers run the jobs.
+ */
 export class ShutdownTimeout extends Data.TaggedError("ShutdownTimeout")<{ readonly unfinished: ReadonlyArray<JobId> }> {
   override get message() {
-    return `The worker stopped while handlers of ${this.unfinished.length} jobs ignored their interruption `
-      + `(${this.unfinished.slice(0, 20).join(", ")}). Their leases run out, then other workers run them again.`
+    return `The worker stopped and left ${this.unfinished.length} unfinished jobs to the end of their leases `
+      + `(${this.unfinished.slice(0, 20).join(", ")}). Other workers run them after that.`
   }
 }
 

@@ -1,7 +1,7 @@
 /**
  * What runs in a layer, where nobody waits for its end.
  */
-import { Effect, Schedule } from "effect"
+import { Duration, Effect, Schedule } from "effect"
 
 /**
  * Runs `effect`, which never ends by itself. Where it dies of a mistake in the library, that is logged as fatal and it starts
@@ -22,4 +22,9 @@ class Died {
   constructor(readonly defect: unknown) {}
 }
 
-const restarts = Schedule.exponential("1 second").pipe(Schedule.union(Schedule.spaced("1 minute")), Schedule.jittered)
+const restarts = Schedule.exponential("1 second").pipe(
+  Schedule.union(Schedule.spaced("1 minute")),
+  Schedule.jittered,
+  // Whole milliseconds, as `Timer.sleep` says why.
+  Schedule.modifyDelay((_, delay) => Duration.millis(Math.ceil(Duration.toMillis(delay))))
+)

@@ -3,20 +3,13 @@
  */
 import { Deferred, Duration, Effect, Option, Random, type Scope } from "effect"
 import * as Attempt from "../Attempt.js"
-import type * as Job from "../Job.js"
+import * as Job from "../Job.js"
 import { LeaseLost, type Permanent, type Retryable } from "../JobFailure.js"
 import type { ClaimedJob, JobStore, Settlement } from "../JobStore.js"
 import * as Lease from "../Lease.js"
 import * as LeaseKeeper from "../LeaseKeeper.js"
 import * as Outcome from "../Outcome.js"
-import * as Payload from "../Payload.js"
-import {
-  AlreadySettled,
-  type InTransaction,
-  type InvalidOption,
-  PayloadInvalid,
-  type StoreError
-} from "../QueueError.js"
+import { AlreadySettled, type InTransaction, type InvalidOption, type StoreError } from "../QueueError.js"
 import * as Setting from "../Setting.js"
 import { type Settler, toSettlement } from "../Settler.js"
 import * as Timer from "../Timer.js"
@@ -117,12 +110,12 @@ class Hand {
       lost: Deferred.await(this.loss),
       renew: this.held.renew,
       complete: (output) =>
-        Effect.flatMap(encodeOutput(job, output), (text) =>
+        Effect.flatMap(Job.outputText(job, output), (text) =>
           this.settle("complete", { _tag: "Complete", output: text })
         ),
       completeWith: (effect) =>
         this.completeWith(
-          Effect.flatMap(effect, (value) => Effect.map(encodeOutput(job, value), (text) => [text, value] as const))
+          Effect.flatMap(effect, (value) => Effect.map(Job.outputText(job, value), (text) => [text, value] as const))
         ),
       fail: (failure) =>
         Effect.flatMap(this.settlementOf(job, failure), (settlement) => this.settle("fail", settlement)),
@@ -231,16 +224,3 @@ class Hand {
 
 const lossDuring = (lease: Lease.Lease, during: string, reason: LeaseKeeper.LossReason): LeaseLost =>
   new LeaseLost({ jobId: lease.jobId, token: lease.token, during, reason })
-
-const encodeOutput = <Type extends string, P, S, E>(
-  job: Job.Job<Type, P, S, E>,
-  output: S
-): Effect.Effect<string | null, PayloadInvalid> =>
-  Effect.gen(function* () {
-    const text = yield* job.success.encode(output)
-    return yield* Payload.checkSize(text, job.type, "output", yield* Payload.Limit)
-  }).pipe(
-    Effect.catchTag("PayloadTooLarge", ({ message }) =>
-      Effect.fail(new PayloadInvalid({ jobType: job.type, part: "output", reason: message }))
-    )
-  )

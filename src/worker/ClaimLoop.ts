@@ -1,7 +1,7 @@
 /**
  * Claims the jobs of one queue for one worker, in batches that fit the room there is.
  */
-import { Clock, Duration, Effect, Metric } from "effect"
+import { Clock, Context, Duration, Effect, Exit, Metric, Option } from "effect"
 import * as FaultLog from "../FaultLog.js"
 import type { Claimed, ClaimRequest, JobStore } from "../JobStore.js"
 import * as Lease from "../Lease.js"
@@ -123,6 +123,7 @@ const claimAndStart = (
       Effect.annotateLogs({ queue, claimed: claimed.jobs.length, ended: claimed.ended.length, duration_ms: took })
     )
     yield* Vanished.report(claimed.ended)
+    if (claimed.jobs.length > 0) yield* trace(queue, claimed.jobs.length, took)
     const window = Lease.trustFrom(openedAt, lease)
     if (Lease.trustLeft(window, answeredAt) <= 0) {
       yield* Effect.logWarning(
@@ -140,3 +141,18 @@ const claimAndStart = (
     }
     return claimed
   })
+
+/** The span of a claim that found jobs, made afterwards: the spans of all the empty ones would drown the others. */
+const trace = (queue: string, jobs: number, took: number): Effect.Effect<void> =>
+  Effect.flatMap(Effect.tracer, (tracer) =>
+    Effect.clockWith((clock) =>
+      Effect.sync(() => {
+        const ended = clock.unsafeCurrentTimeNanos()
+        const started = ended - BigInt(Math.round(took * 1e6))
+        const span = tracer.span("leasehold.claim", Option.none(), Context.empty(), [], started, "client")
+        span.attribute("queue", queue)
+        span.attribute("jobs", jobs)
+        span.end(ended, Exit.void)
+      })
+    )
+  )

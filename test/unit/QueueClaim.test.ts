@@ -108,6 +108,7 @@ describe("a lease that is held by hand", () => {
           const lease = yield* Queue.claim(Task)
           expect((yield* Effect.flip(lease.complete(Number.NaN)))._tag).toBe("PayloadInvalid")
           expect(yield* Effect.flip(lease.completeWith(Effect.fail("no")))).toBe("no")
+          expect((yield* Effect.flip(lease.completeWith(Effect.succeed(Number.NaN))))._tag).toBe("PayloadInvalid")
           yield* lease.complete(3)
         })
       )

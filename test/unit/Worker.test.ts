@@ -274,6 +274,9 @@ describe("a worker", () => {
       const origin = spans.find(({ name }) => name === "leasehold.enqueue")
       expect(run?.links.map(({ span }) => span.spanId)).toEqual([origin?.spanId])
       expect(run?.parent).toEqual(Option.none())
+      // One claim found the job; the empty ones leave no span.
+      expect(spans.filter(({ name }) => name === "leasehold.claim").length).toBe(1)
+      expect(spans.filter(({ name }) => name === "leasehold.settle").length).toBe(1)
     }).pipe(Effect.scoped, Effect.provide(services()))
   )
 
