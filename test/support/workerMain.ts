@@ -6,7 +6,7 @@
  */
 import { SqlClient } from "@effect/sql"
 import { MysqlClient } from "@effect/sql-mysql2"
-import { Effect, Fiber, Layer, Logger, Redacted, Schema } from "effect"
+import { Effect, Fiber, Logger, Redacted, Schema } from "effect"
 import { Job, MysqlQueue, RetryPolicy, Worker } from "../../src/index.js"
 
 export interface Setup {

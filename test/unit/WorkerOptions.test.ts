@@ -25,7 +25,7 @@ describe("a worker's options", () => {
     ["queues.orders.concurrency", { queues: { orders: { concurrency: 0 } } }],
     ["queues.orders.concurrency", { queues: { orders: { concurrency: 1.5 } } }],
     ["queues.orders.concurrency", { queues: { orders: { concurrency: Number.NaN } } }],
-    ["queues.orders.prefetch", { queues: { orders: { concurrency: 2, prefetch: 3 } } }],
+    ["queues.orders.prefetch", { queues: { orders: { concurrency: 2, prefetch: 1_001 } } }],
     ["queues.mail", { queues: { mail: { concurrency: 1 } } }],
     ["shutdown.grace", { shutdown: { grace: -1 } }],
     ["shutdown.unfinished", { shutdown: { unfinished: "keep" as "expire" } }],
