@@ -39,7 +39,7 @@ export const annotations = (job: ClaimedJob) => ({
  * would cost as much as the rest of a short attempt.
  */
 export const spanOf = <A, E, R>(job: ClaimedJob, handler: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
-  Effect.flatMap(Effect.tracer, (tracer) => tracer === uncollected ? handler : inSpan(job, handler))
+  Effect.flatMap(Effect.tracer, (tracer) => (tracer === uncollected ? handler : inSpan(job, handler)))
 
 /** Effect's own tracer, which every program has that provides no other: it keeps its spans to itself. */
 const uncollected = Context.get(DefaultServices.liveServices, Tracer.Tracer)
