@@ -25,7 +25,8 @@ export const describe = (
   const pending = open.filter(({ state }) => state === "pending")
   const isMine = (line: Line) => Option.contains(line.worker, worker)
   const cutOff = running.filter(isMine)
-  const failed = pending.filter(({ attempt }) => attempt > 0)
+  const failed = pending.filter(({ trouble }) => Option.isSome(trouble))
+  const givenBack = pending.filter(({ attempt, trouble }) => attempt > 0 && Option.isNone(trouble))
   return [
     open.length === 1 ? "1 job is not finished:" : `${open.length} jobs are not finished:`,
     ...group(
@@ -39,6 +40,11 @@ export const describe = (
       "That worker goes on; should it vanish, the next one takes over when the lease ends."
     ),
     ...group(failed, "failed before", `The next worker tries again, as attempt ${attempts(failed)}.`),
+    ...group(
+      givenBack,
+      "claimed and given back before their export began",
+      `The next worker runs it, as attempt ${attempts(givenBack)}.`
+    ),
     ...group(
       pending.filter(({ attempt }) => attempt === 0),
       "not started",

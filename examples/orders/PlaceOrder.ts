@@ -21,11 +21,11 @@ export const placeOrder = Effect.gen(function* () {
     })
   )
 }).pipe(
-  // The database ended the transaction, and nothing of it is left: so the whole of it can be run again.
+  // Whatever became of the enqueue, its failure has rolled the transaction back: so the whole of it can be run again.
   Effect.retry({
-    while: (error) => error._tag === "TransactionAborted",
-    schedule: Schedule.jittered(Schedule.exponential("20 millis")),
-    times: 5
+    while: ({ _tag }) => _tag === "TransactionAborted" || _tag === "StoreUnavailable" || _tag === "OutcomeUnknown",
+    schedule: Schedule.jittered(Schedule.exponential("50 millis")),
+    times: 6
   })
 )
 

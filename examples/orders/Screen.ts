@@ -70,7 +70,7 @@ const plainLines = (): Screen["Type"] => {
         process.stdout.write(`${text}\n`)
       }
     })
-  return { show, say: print, end: show }
+  return { show, say: print, end: (frame) => Effect.zipRight(show(frame), print(frame.status)) }
 }
 
 const hideCursor = "\u001b[?25l"

@@ -53,7 +53,7 @@ export const render = (frame: Frame, terminal: Terminal): ReadonlyArray<string> 
     ),
     [],
     progress(frame.lines, Math.min(30, terminal.columns - 60)),
-    [[frame.status, "dim"]],
+    [[`  ${frame.status}`, "dim"]],
     ...frame.log.map((text): ReadonlyArray<Cell> => [[`  ${text}`, "dim"]])
   ]
   return rows.map((row) => paint(row, terminal))
@@ -97,7 +97,7 @@ const isElsewhere = (line: Line, worker: string): boolean => Option.exists(line.
 /** What the last column says: the trouble so far, and what an order that does not move is waiting for. */
 const noteOf = (line: Line, worker: string): string => {
   const parts: Array<string> = []
-  if (line.state === "pending" && line.attempt > 0) parts.push(`again in ${seconds(line.dueIn)}`)
+  if (line.state === "pending" && Duration.toMillis(line.dueIn) > 50) parts.push(`again in ${seconds(line.dueIn)}`)
   if (isElsewhere(line, worker)) {
     parts.push(`held by another worker, lease ends in ${seconds(line.dueIn)}`)
   }

@@ -2,7 +2,21 @@
  * `npm run demo`: orders, each committed together with the job that exports it, and a worker that does.
  */
 import { MysqlClient } from "@effect/sql-mysql2"
-import { Cause, Data, Deferred, Duration, Effect, Either, Exit, Fiber, Layer, Option, Redacted } from "effect"
+import {
+  Cause,
+  Data,
+  Deferred,
+  Duration,
+  Effect,
+  Either,
+  Exit,
+  Fiber,
+  Layer,
+  Option,
+  Redacted,
+  Ref,
+  Scope
+} from "effect"
 import { MysqlQueue, Worker } from "leasehold"
 import { launch, type MysqlServer } from "../../scripts/mysql/MysqlServer.js"
 import * as Board from "./Board.js"
@@ -53,13 +67,17 @@ const run = (options: Options.Options, server: MysqlServer, stop: Effect.Effect<
       title,
       lines,
       worker: worker.id,
-      status: `  ${status}`
+      status
     })
 
     // The worker runs in a fiber that only this function stops: at the end, or when somebody presses Ctrl-C.
     const working = yield* Effect.forkScoped(worker.run)
-    const placing = yield* Effect.forkScoped(Effect.replicateEffect(placeOrder, options.orders, { discard: true }))
-    const placed = Effect.map(Fiber.poll(placing), Option.isSome)
+    const placed = yield* Ref.make(0)
+    const placeOne = Effect.zipRight(
+      placeOrder,
+      Ref.update(placed, (count) => count + 1)
+    )
+    const placing = yield* Effect.forkScoped(Effect.replicateEffect(placeOne, options.orders, { discard: true }))
 
     // What was done before is of no interest to somebody who watches; a run without orders of its own lists it in its JSON.
     const read = Effect.map(board.read, (all) =>
@@ -78,7 +96,7 @@ const run = (options: Options.Options, server: MysqlServer, stop: Effect.Effect<
     )
     const watch = Effect.gen(function* () {
       while (true) {
-        const all = yield* placed
+        const all = (yield* Ref.get(placed)) === options.orders
         yield* look
         if (all && options.orders > 0 && lines.every((line) => !Board.isOpen(line))) return
         yield* Effect.sleep("100 millis")
@@ -94,23 +112,24 @@ const run = (options: Options.Options, server: MysqlServer, stop: Effect.Effect<
     if (ending === "stopped") {
       status = `Stopping: nothing more is claimed, exports under way have ${seconds(grace)}. Ctrl-C again stops at once.`
     }
-    yield* Fiber.interrupt(placing)
+    // Not waited for: a transaction ends when the server answers, and it may not.
+    yield* Fiber.interruptFork(placing)
     yield* Effect.raceFirst(Fiber.interrupt(working), Effect.forever(Effect.zipRight(look, Effect.sleep("100 millis"))))
     lines = yield* Effect.orElseSucceed(read, () => lines)
     const took = seconds(Duration.millis(Date.now() - began))
     yield* screen.end(frame(lines, `${ending === "done" ? "Done" : "Stopped"} after ${took}.`))
 
     const left = Leftovers.describe(lines, { worker: worker.id, ephemeral, url: showUrl(server.url) })
-    const lost = lines.filter(({ state }) => state === "dead" || state === "canceled")
+    const lost = lines.filter(({ state }) => state === "dead" || state === "canceled").map(({ order }) => order)
+    const unplaced = yield* Effect.map(Ref.get(placed), (count) => options.orders - count)
     if (left.length > 0) yield* screen.say(left.join("\n"))
     if (lost.length > 0) {
-      yield* screen.say(
-        `Orders that will not be exported, since their jobs are dead: ${lost.map(({ order }) => order).join(", ")}.`
-      )
+      yield* screen.say(`Orders that will not be exported, since their jobs are dead: ${lost.join(", ")}.`)
     }
+    if (unplaced > 0) yield* screen.say(`${unplaced} of the ${options.orders} orders were not placed any more.`)
     if (ending === "done" && lost.length === 0 && !options.json) yield* screen.say(summary(lines))
-    if (ending === "stopped") return options.orders === 0 || left.length === 0 ? 0 : 130
-    return lost.length === 0 ? 0 : 1
+    if (ending === "done") return lost.length === 0 ? 0 : 1
+    return options.orders === 0 || (left.length === 0 && unplaced === 0) ? 0 : 130
   })
 
 const summary = (lines: ReadonlyArray<Board.Line>): string => {
@@ -137,20 +156,25 @@ class Stopped extends Data.TaggedError("Stopped")<{}> {
 const program = (options: Options.Options, stop: Effect.Effect<void>) => {
   const orStopped = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
     Effect.raceFirst(effect, Effect.zipRight(stop, new Stopped()))
-  return Effect.scoped(
-    Effect.gen(function* () {
-      const given = Option.isSome(options.url) || process.env["LEASEHOLD_MYSQL_URL"] !== undefined
-      if (!given && !options.json) yield* complain("Starting a MySQL server for this run …")
-      const server = yield* orStopped(
-        launch(Option.match(options.url, { onNone: () => ({}), onSome: (url) => ({ url }) }))
-      )
-      if (new URL(server.url).pathname.length < 2) {
-        return yield* new Options.UsageError({ message: "LEASEHOLD_MYSQL_URL names no database: it ends in /name." })
-      }
-      const context = yield* orStopped(Layer.build(live(options, server)))
-      return yield* Effect.provide(run(options, server, stop), context)
-    })
-  )
+  const body = Effect.gen(function* () {
+    const given = Option.isSome(options.url) || process.env["LEASEHOLD_MYSQL_URL"] !== undefined
+    if (!given && !options.json) yield* complain("Starting a MySQL server for this run …")
+    const server = yield* orStopped(
+      launch(Option.match(options.url, { onNone: () => ({}), onSome: (url) => ({ url }) }))
+    )
+    if (new URL(server.url).pathname.length < 2) {
+      return yield* new Options.UsageError({ message: "LEASEHOLD_MYSQL_URL names no database: it ends in /name." })
+    }
+    const context = yield* orStopped(Layer.build(live(options, server)))
+    return yield* Effect.provide(run(options, server, stop), context)
+  })
+  return Effect.gen(function* () {
+    const scope = yield* Scope.make()
+    const exit = yield* Effect.exit(Scope.extend(body, scope))
+    // A pool that has lost its server may wait for ever to be closed.
+    yield* Scope.close(scope, exit).pipe(Effect.disconnect, Effect.timeoutOption("10 seconds"))
+    return yield* exit
+  })
 }
 
 /** Completes at the first Ctrl-C, SIGTERM or SIGHUP; a later one ends the process at once. */
@@ -191,5 +215,7 @@ const main: Effect.Effect<number> = Either.match(Options.parse(process.argv.slic
 const messageOf = (error: { readonly _tag: string; readonly message: string; readonly cause?: unknown }): string =>
   error._tag === "SqlError" && error.cause instanceof Error ? `${error.message}: ${error.cause.message}` : error.message
 
-// A pool whose first connection failed keeps a timer, and with it the process: so the end is explicit.
+// The end is explicit, and so is the life before it: a pool that could not connect keeps the process alive by a timer that
+// nobody ends, and one that has lost its connections keeps nothing alive that somebody may still wait for.
+setInterval(() => {}, 60_000)
 Effect.runPromise(main).then((code) => process.exit(code))
