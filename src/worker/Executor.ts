@@ -178,7 +178,11 @@ export class Executor {
   private conclude(life: Life, [outcome, ran]: readonly [Option.Option<Outcome>, number]): Effect.Effect<void> {
     const { supervision } = life
     if (life.completed) return Report.ended(life, "completed", ran)
-    if (Option.isNone(outcome)) return this.lost(life, "the handler")
+    if (Option.isNone(outcome)) {
+      // A handler that heard of its cancel through `lease.lost` ended by it; the lease still stands.
+      const canceled = Option.contains(supervision.interruption, "canceled")
+      return canceled ? this.write(life, Canceled(), ran) : this.lost(life, "the handler")
+    }
     const stopped = Option.contains(supervision.interruption, "shutdown")
     // The fiber of a stuck handler has not ended, so its job must not run elsewhere before the lease has lapsed (ruling 10).
     if (stopped && supervision.stuck) return this.leave(life, ran)

@@ -1,7 +1,7 @@
 /**
  * What a worker tells about attempts: logs, metrics, spans. Never a payload, an output or a key (law 8).
  */
-import { Context, DefaultServices, Duration, Effect, Metric, Option, Tracer } from "effect"
+import { Context, DefaultServices, Duration, Effect, FiberRef, LogLevel, Metric, Option, Tracer } from "effect"
 import type { ClaimedJob, Settlement } from "../JobStore.js"
 import type * as Metrics from "../Metrics.js"
 import type { Outcome } from "../Outcome.js"
@@ -73,19 +73,21 @@ export const ended = (
   ending: Metrics.Ending,
   ran: number,
   settlement?: Settlement
-): Effect.Effect<void> => {
-  const warns = ending === "retry" || ending === "dead" || ending === "unfinished"
-  const counted = Metric.update(kind.metrics.finished[ending], 1)
-  const log = (warns ? Effect.logWarning : Effect.logInfo)(messages[ending])
-  const details: Record<string, unknown> = { duration_ms: ran }
-  if (settlement !== undefined && "code" in settlement) details.error_code = settlement.code
-  if (settlement !== undefined && "delay" in settlement)
-    details.delay_ms = Math.round(Duration.toMillis(settlement.delay))
-  return counted.pipe(
-    Effect.zipRight(Effect.annotateLogs(log, details)),
-    Effect.zipRight(details.error_code === "defect" ? Metric.update(kind.metrics.defects, 1) : Effect.void)
-  )
-}
+): Effect.Effect<void> =>
+  Effect.gen(function* () {
+    yield* Metric.update(kind.metrics.finished[ending], 1)
+    const code = settlement !== undefined && "code" in settlement ? settlement.code : undefined
+    if (code === "defect") yield* Metric.update(kind.metrics.defects, 1)
+    const level = ending === "retry" || ending === "dead" || ending === "unfinished" ? LogLevel.Warning : LogLevel.Info
+    // A line that nobody reads is not put together: at this place it would be the dearest part of a short job.
+    if (LogLevel.greaterThan(yield* FiberRef.get(FiberRef.currentMinimumLogLevel), level)) return
+    const delay = settlement !== undefined && "delay" in settlement ? settlement.delay : undefined
+    yield* Effect.annotateLogs(Effect.logWithLevel(level, messages[ending]), {
+      duration_ms: ran,
+      ...(code === undefined ? {} : { error_code: code }),
+      ...(delay === undefined ? {} : { delay_ms: Math.round(Duration.toMillis(delay)) })
+    })
+  })
 
 /** An attempt whose outcome was not written, or not by this settlement. */
 export const unwritten = ({ kind }: Attempted, error: SettlementLost): Effect.Effect<void> =>

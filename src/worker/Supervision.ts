@@ -19,13 +19,14 @@ import * as Timer from "../Timer.js"
 export class Supervision implements Holder {
   /** Why the handler was interrupted: the first reason, but a lost lease overrules all, since nothing may be written then. */
   interruption: Option.Option<Interruption> = Option.none()
-  /** Set where `interruption` is `lost`. */
+  /** Why the lease is lost, or is to end: set where `interruption` is `lost` or `canceled`. */
   lossReason: LossReason | undefined
   /** The handler was given up. */
   stuck = false
   /** Stands while the attempt can be ended from outside: before that, and after, there is nothing to end. */
   private stop: ((reason: Interruption) => Effect.Effect<void>) | undefined
-  private readonly loss = Deferred.unsafeMake<never, LeaseLost>(FiberId.none)
+  /** Made when somebody asks for it: few handlers do. */
+  private loss: Deferred.Deferred<never, LeaseLost> | undefined
 
   constructor(
     private readonly lease: Lease,
@@ -35,17 +36,19 @@ export class Supervision implements Holder {
   ) {}
 
   /** Never succeeds; fails as soon as the lease is lost or the job is to be canceled. */
-  readonly lostLease: Effect.Effect<never, LeaseLost> = Deferred.await(this.loss)
+  get lostLease(): Effect.Effect<never, LeaseLost> {
+    return Effect.suspend(() => {
+      this.loss ??= Deferred.unsafeMake(FiberId.none)
+      return this.lossReason === undefined ? Deferred.await(this.loss) : Effect.fail(this.lossBy(this.lossReason))
+    })
+  }
 
-  readonly cancelRequested: Effect.Effect<void> = Effect.suspend(() =>
-    Effect.zipRight(Deferred.fail(this.loss, this.lossBy("canceled")), this.interrupt("canceled"))
-  )
+  get cancelRequested(): Effect.Effect<void> {
+    return Effect.zipRight(this.tell("canceled"), this.interrupt("canceled"))
+  }
 
   lost(reason: LossReason): Effect.Effect<void> {
-    return Effect.suspend(() => {
-      this.lossReason = reason
-      return Effect.zipRight(Deferred.fail(this.loss, this.lossBy(reason)), this.interrupt("lost"))
-    })
+    return Effect.zipRight(this.tell(reason), this.interrupt("lost"))
   }
 
   /** Ends the attempt, where it has not ended; returns at once. */
@@ -65,16 +68,19 @@ export class Supervision implements Holder {
   stoppable<A>(wait: Effect.Effect<A>, stop: (reason: Interruption) => Effect.Effect<void>): Effect.Effect<A> {
     return Effect.suspend(() => {
       this.stop = stop
-      const stopped = Option.match(this.interruption, { onNone: () => Effect.void, onSome: stop })
-      return Effect.tap(Effect.zipRight(stopped, wait), () => this.stopNothing)
+      const waited = Option.isNone(this.interruption) ? wait : Effect.zipRight(stop(this.interruption.value), wait)
+      return Effect.map(waited, (answer) => {
+        this.stop = undefined
+        return answer
+      })
     })
   }
 
   /** Runs a handler until it ends or is given up; answers how it ended, and why it was interrupted if it was. */
-  readonly supervise = <A, E>(
+  supervise<A, E>(
     handler: Effect.Effect<A, E>
-  ): Effect.Effect<readonly [Exit.Exit<A, E>, Option.Option<Interruption>]> =>
-    Effect.suspend(() => {
+  ): Effect.Effect<readonly [Exit.Exit<A, E>, Option.Option<Interruption>]> {
+    return Effect.suspend(() => {
       const ended = Deferred.unsafeMake<Option.Option<Exit.Exit<A, E>>>(FiberId.none)
       const timers: Array<Fiber.RuntimeFiber<unknown>> = []
       const after = (duration: Duration.Duration, act: Effect.Effect<unknown>) =>
@@ -82,11 +88,11 @@ export class Supervision implements Holder {
       return Effect.forkDaemon(Effect.interruptible(handler)).pipe(
         Effect.flatMap((fiber) => {
           fiber.addObserver((exit) => Deferred.unsafeDone(ended, Effect.succeed(Option.some(exit))))
-          const giveUp = Effect.flatMap(Deferred.succeed(ended, Option.none()), (given) =>
-            given ? this.countStuck(fiber) : Effect.void
-          )
           const wait = this.stoppable(Deferred.await(ended), () => {
             fiber.unsafeInterruptAsFork(FiberId.none)
+            const giveUp = Effect.flatMap(Deferred.succeed(ended, Option.none()), (given) =>
+              given ? this.countStuck(fiber) : Effect.void
+            )
             return after(this.grace, Effect.uninterruptible(giveUp))
           })
           return Option.isSome(this.timeout)
@@ -101,10 +107,7 @@ export class Supervision implements Holder {
         Effect.map((exit) => [Option.getOrElse(exit, () => Exit.interrupt(FiberId.none)), this.interruption] as const)
       )
     })
-
-  private readonly stopNothing = Effect.sync(() => {
-    this.stop = undefined
-  })
+  }
 
   private countStuck(handler: Fiber.RuntimeFiber<unknown, unknown>): Effect.Effect<void> {
     return Effect.suspend(() => {
@@ -120,6 +123,13 @@ export class Supervision implements Holder {
           )
         )
       )
+    })
+  }
+
+  private tell(reason: LossReason): Effect.Effect<unknown> {
+    return Effect.suspend(() => {
+      this.lossReason = reason
+      return this.loss === undefined ? Effect.void : Deferred.fail(this.loss, this.lossBy(reason))
     })
   }
 

@@ -180,6 +180,17 @@ describe("a cancel of a running job", () => {
     }).pipe(Effect.scoped, Effect.provide(services()))
   )
 
+  it.effect("reaches a handler that races its work against the loss of its lease, and the job ends canceled", () =>
+    Effect.gen(function* () {
+      const { id } = yield* Queue.enqueue(Task, { n: 1 })
+      yield* work((_, lease) => Effect.raceFirst(Effect.never, lease.lost))
+      yield* TestClock.adjust("1 second")
+      yield* Queue.cancel(id)
+      yield* TestClock.adjust("11 seconds")
+      expect((yield* Queue.get(id)).state).toBe("canceled")
+    }).pipe(Effect.scoped, Effect.provide(services()))
+  )
+
   it.effect("stops an attempt that waits for its slot", () =>
     Effect.gen(function* () {
       const ran = yield* Ref.make<ReadonlyArray<number>>([])
