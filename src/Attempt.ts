@@ -7,15 +7,7 @@ import { Context, type DateTime, type Option } from "effect"
  * How an attempt ended. `expired`: its holder vanished and the job was taken over; `reaped`: its holder vanished and the
  * job was ended.
  */
-export type AttemptOutcome =
-  | "completed"
-  | "retry"
-  | "dead"
-  | "snoozed"
-  | "canceled"
-  | "released"
-  | "expired"
-  | "reaped"
+export type AttemptOutcome = "completed" | "retry" | "dead" | "snoozed" | "canceled" | "released" | "expired" | "reaped"
 
 /** One start of a job. An attempt without an end is running now, or its holder has vanished. */
 export interface Attempt {
@@ -57,7 +49,9 @@ const inValues = new RegExp(
     /(?<![\w-])(?=[\w-]*?(?:passw|pwd|passphrase|secret|token|credential|authorization|cookie|(?:api|private)[_-]?key))/,
     /([\w-]+\\*["']?\s*[:=]\s*)/,
     /(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|(?:(?:bearer|basic|token|digest|negotiate|apikey)\s+)?[^\s,;&}]+)/
-  ].map(({ source }) => source).join(""),
+  ]
+    .map(({ source }) => source)
+    .join(""),
   "gi"
 )
 

@@ -25,9 +25,7 @@ export interface Definition {
   readonly invalid: Option.Option<InvalidName | InvalidOption>
 }
 
-export interface Job<in out Type extends string, in out Payload, in out Success, in out Error>
-  extends Definition
-{
+export interface Job<in out Type extends string, in out Payload, in out Success, in out Error> extends Definition {
   readonly type: Type
   readonly payload: Payload.Codec<Payload> & {
     /** Decodes a payload that was stored under `version`, by way of the job's migration steps. */
@@ -104,19 +102,24 @@ export const handlerTag = <Type extends string>(type: Type): Context.Tag<JobHand
 type PayloadOption = Schema.Struct.Fields | Schema.Schema.AnyNoContext
 
 /** The decoded payload of the `payload` option. */
-export type PayloadOf<P extends PayloadOption> = P extends Schema.Schema.AnyNoContext ? Schema.Schema.Type<P>
-  : P extends Schema.Struct.Fields ? Schema.Simplify<Schema.Struct.Type<P>>
-  : never
+export type PayloadOf<P extends PayloadOption> = P extends Schema.Schema.AnyNoContext
+  ? Schema.Schema.Type<P>
+  : P extends Schema.Struct.Fields
+    ? Schema.Simplify<Schema.Struct.Type<P>>
+    : never
 
-type TaggedOnly<E> = [E] extends [{ readonly _tag: string }] ? {}
+type TaggedOnly<E> = [E] extends [{ readonly _tag: string }]
+  ? {}
   : { readonly error: "every member of `error` must have a `_tag`" }
 
-type FailuresOption<E> = [E] extends [never] ? { readonly failures?: never }
-  : [E] extends [{ readonly _tag: string }] ? {
-      /** For each tag of `error`: `"retry"`, `"permanent"`, or a function that answers which. Exhaustive. */
-      readonly failures: { readonly [Tag in E["_tag"]]: Verdict<Extract<E, { readonly _tag: Tag }>> }
-    }
-  : {}
+type FailuresOption<E> = [E] extends [never]
+  ? { readonly failures?: never }
+  : [E] extends [{ readonly _tag: string }]
+    ? {
+        /** For each tag of `error`: `"retry"`, `"permanent"`, or a function that answers which. Exhaustive. */
+        readonly failures: { readonly [Tag in E["_tag"]]: Verdict<Extract<E, { readonly _tag: Tag }>> }
+      }
+    : {}
 
 export interface Options<P extends PayloadOption, S extends Schema.Schema.AnyNoContext, E extends Schema.Schema.All> {
   /** Struct fields, or any schema whose encoded form is JSON. */
@@ -154,7 +157,7 @@ export const make = <
 ): Job<Type, PayloadOf<P>, Schema.Schema.Type<S>, Schema.Schema.Type<E>> => {
   const payloadSchema: Schema.Schema<PayloadOf<P>, unknown> = Schema.isSchema(options.payload)
     ? options.payload
-    : Schema.Struct(options.payload as Schema.Struct.Fields) as never
+    : (Schema.Struct(options.payload as Schema.Struct.Fields) as never)
   const version = options.version ?? 1
   const payload = Payload.codec(payloadSchema, type, "payload")
   // Where the option is left out, S is its default, `typeof Schema.Void`: the two sides of `??` have the same type.
@@ -196,7 +199,7 @@ const layer = <Type extends string, P, S, E, H extends Handler<P, S, E>, EX, RX>
 ): Layer.Layer<JobHandler<Type>, EX, Exclude<RX, Scope.Scope> | Exclude<Requirements<H>, Scope.Scope>> =>
   Layer.scoped(
     handlerTag(job.type),
-    Effect.gen(function*() {
+    Effect.gen(function* () {
       const handler = Effect.isEffect(build) ? yield* build : build
       const context = yield* Effect.context<Exclude<Requirements<H>, Scope.Scope>>()
       const run = (payload: P, lease: HandlerLease<S>, detach: Detach): Effect.Effect<S, E | JobFailure> =>
@@ -207,34 +210,34 @@ const layer = <Type extends string, P, S, E, H extends Handler<P, S, E>, EX, RX>
     })
   )
 
-const performWith = <Type extends string, P, S, E>(
-  job: Job<Type, P, S, E>,
-  run: (payload: P, lease: HandlerLease<S>, detach: Detach) => Effect.Effect<S, E | JobFailure>
-): Runnable["perform"] =>
-(stored, lease, supervise, detach) =>
-  job.payload.decodeVersion(stored.payload, stored.payloadVersion).pipe(
-    Effect.matchEffect({
-      onFailure: (error) => Effect.succeedSome(Dead({ code: "payload_invalid", message: error.message })),
-      onSuccess: (payload) =>
-        supervise(Effect.suspend(() => run(payload, handlerLease(job, lease), detach))).pipe(
-          Effect.flatMap(([exit, interruption]) => {
-            // The output is encoded before the exit is judged, so that an output which can not be stored is an outcome too.
-            const output = exit._tag === "Success" ? encodeOutput(job, exit.value) : Effect.succeed(Completed({ output: null }))
-            return Effect.map(output, (completed) =>
-              fromExit(exit, interruption, {
-                success: () => completed,
-                failure: (error) => toOutcome(error as { readonly _tag: string }, job.failures)
-              }))
-          })
-        )
-    })
-  )
+const performWith =
+  <Type extends string, P, S, E>(
+    job: Job<Type, P, S, E>,
+    run: (payload: P, lease: HandlerLease<S>, detach: Detach) => Effect.Effect<S, E | JobFailure>
+  ): Runnable["perform"] =>
+  (stored, lease, supervise, detach) =>
+    job.payload.decodeVersion(stored.payload, stored.payloadVersion).pipe(
+      Effect.matchEffect({
+        onFailure: (error) => Effect.succeedSome(Dead({ code: "payload_invalid", message: error.message })),
+        onSuccess: (payload) =>
+          supervise(Effect.suspend(() => run(payload, handlerLease(job, lease), detach))).pipe(
+            Effect.flatMap(([exit, interruption]) => {
+              // The output is encoded before the exit is judged, so that an output which can not be stored is an outcome too.
+              const output =
+                exit._tag === "Success" ? encodeOutput(job, exit.value) : Effect.succeed(Completed({ output: null }))
+              return Effect.map(output, (completed) =>
+                fromExit(exit, interruption, {
+                  success: () => completed,
+                  failure: (error) => toOutcome(error as { readonly _tag: string }, job.failures)
+                })
+              )
+            })
+          )
+      })
+    )
 
-const encodeOutput = <Type extends string, P, S, E>(
-  job: Job<Type, P, S, E>,
-  value: S
-): Effect.Effect<Outcome> =>
-  Effect.gen(function*() {
+const encodeOutput = <Type extends string, P, S, E>(job: Job<Type, P, S, E>, value: S): Effect.Effect<Outcome> =>
+  Effect.gen(function* () {
     const limit = yield* Payload.Limit
     const text = yield* job.success.encode(value)
     yield* Payload.checkSize(text, job.type, "output", limit)
@@ -257,14 +260,15 @@ export const outputText = <Type extends string, P, S, E>(
   job: Job<Type, P, S, E>,
   value: S
 ): Effect.Effect<string | null, PayloadInvalid> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const text = yield* job.success.encode(value)
     return yield* Payload.checkSize(text, job.type, "output", yield* Payload.Limit)
   }).pipe(
     Effect.catchTag("PayloadTooLarge", ({ limit, size }) =>
       Effect.fail(
         new PayloadInvalid({ jobType: job.type, part: "output", reason: `it has ${size} bytes; the limit is ${limit}` })
-      ))
+      )
+    )
   )
 
 const upgrade = (
@@ -312,12 +316,15 @@ const findInvalid = (
   const invalid = (option: string, value: unknown, accepted: string) =>
     Option.some(new InvalidOption({ option, value, accepted }))
   if (!isPriority(priority)) return invalid("priority", priority, "a whole number from 0 (first) to 9")
-  if (!(Number.isInteger(version) && version >= 1 && version <= 65_535)) return invalid("version", version, "1 to 65535")
+  if (!(Number.isInteger(version) && version >= 1 && version <= 65_535))
+    return invalid("version", version, "1 to 65535")
   // `finite` cuts what is longer than it accepts: so the option itself is looked at again.
   if (
     timeout !== undefined
-    && !Option.exists(RetryPolicy.finite(timeout), (time) =>
-      Duration.toMillis(time) >= 1 && Duration.lessThanOrEqualTo(timeout, RetryPolicy.longestDelay))
+    && !Option.exists(
+      RetryPolicy.finite(timeout),
+      (time) => Duration.toMillis(time) >= 1 && Duration.lessThanOrEqualTo(timeout, RetryPolicy.longestDelay)
+    )
   ) {
     return invalid("timeout", timeout, "1 millisecond to 365 days")
   }

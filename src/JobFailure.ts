@@ -3,8 +3,8 @@
  */
 import { Data, type Duration, Option } from "effect"
 import type { JobId } from "./JobRecord.js"
-import { describe, type Outcome } from "./Outcome.js"
 import * as Outcomes from "./Outcome.js"
+import { describe, type Outcome } from "./Outcome.js"
 
 /**
  * Try again, by the job's retry policy or no sooner than `retryAfter`. Without budget left, the job becomes dead.
@@ -76,9 +76,9 @@ export const toOutcome = <E extends { readonly _tag: string }>(
   const tag = tagOf(error)
   if (tag === undefined) return Option.some(retry("defect", `A failure without a tag: ${describe(error)}`))
   // The table was checked against the tags of E where the job was made, so each function gets the member that it takes.
-  const verdict = Object.hasOwn(table, tag) ? table[tag] as Verdict<E> | undefined : undefined
-  if (verdict === "permanent") return Option.some(Outcomes.Dead({ code: tag, message: describe(error) }))
-  if (typeof verdict !== "function") return Option.some(retry(tag, describe(error)))
+  const verdict = Object.hasOwn(table, tag) ? (table[tag] as Verdict<E> | undefined) : undefined
+  if (verdict === "permanent") return Option.some(Outcomes.Dead({ code: tag, message: messageOf(error) }))
+  if (typeof verdict !== "function") return Option.some(retry(tag, messageOf(error)))
   try {
     const judged: unknown = verdict(error)
     return isJobFailure(judged)
@@ -93,6 +93,15 @@ const tagOf = (error: unknown): string | undefined =>
   typeof error === "object" && error !== null && "_tag" in error && typeof error._tag === "string"
     ? error._tag
     : undefined
+
+/** What an error says beside its tag, which is the code already. */
+const messageOf = (error: unknown): string => {
+  try {
+    return error instanceof Error && error.message !== "" ? error.message : describe(error)
+  } catch {
+    return describe(error)
+  }
+}
 
 const retry = (code: string, message: string, retryAfter?: Duration.DurationInput) =>
   Outcomes.Retry({ code, message, retryAfter: Option.fromNullable(retryAfter) })

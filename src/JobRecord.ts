@@ -113,7 +113,8 @@ export const transition = (standing: Standing, act: Act): Option.Option<Transiti
       return Option.orElse(transition(standing, "reap"), () =>
         state === "running"
           ? Option.some<Transition>({ state: "running", token: "raised", budget: "paid" })
-          : Option.none())
+          : Option.none()
+      )
     case "reap":
       if (!due || state !== "running") return Option.none()
       if (cancelRequested) return ends("canceled", "raised")
@@ -134,10 +135,7 @@ export const transition = (standing: Standing, act: Act): Option.Option<Transiti
   }
 }
 
-const settled = (
-  standing: Standing,
-  act: "complete" | "retryLater" | "bury" | "snooze" | "release"
-): Transition => {
+const settled = (standing: Standing, act: "complete" | "retryLater" | "bury" | "snooze" | "release"): Transition => {
   switch (act) {
     case "complete":
       return { state: "succeeded", token: "kept", budget: "kept" }

@@ -50,8 +50,7 @@ export const trustFrom = (openedAt: Instant, lease: Duration.Duration): TrustWin
 
 /** Milliseconds for which the lease may still be trusted; zero or less means that nothing may be written under it. */
 export const trustLeft = (window: TrustWindow, at: Instant): number =>
-  Duration.toMillis(window.length)
-  - Math.max(at.monotonic - window.openedAt.monotonic, at.wall - window.openedAt.wall)
+  Duration.toMillis(window.length) - Math.max(at.monotonic - window.openedAt.monotonic, at.wall - window.openedAt.wall)
 
 /** What a settlement by hand can fail with. */
 export type SettleError = LeaseLost | AlreadySettled | OutcomeUnknown | InTransaction | StoreError

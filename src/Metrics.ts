@@ -12,7 +12,11 @@ type Histogram = Metric.Metric.Histogram<number>
 const seconds = MetricBoundaries.exponential({ start: 0.001, factor: 2, count: 20 })
 const counter = (name: string, description: string): Counter => Metric.counter(name, { description, incremental: true })
 
-/** Jobs that an enqueue created, by `queue` and `type`. An enqueue in a transaction that rolls back later is counted too. */
+/**
+ * Jobs that an enqueue created, by `queue` and `type`. In `Queue.withTransaction` they are counted when it has committed. In a
+ * transaction of another client they are counted at once, also where it rolls back later: its end is not reported. Those of
+ * `leasehold/adapters` are not counted.
+ */
 export const enqueued = counter("leasehold_jobs_enqueued_total", "Jobs created by enqueue")
 
 /** Jobs that a worker claimed, by `queue` and `type`. */

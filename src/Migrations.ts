@@ -8,7 +8,7 @@ import * as Connections from "./mysql/Connections.js"
 import * as Steps from "./mysql/Migrations.js"
 import * as ServerCheck from "./mysql/ServerCheck.js"
 import * as Tables from "./mysql/Tables.js"
-import type { InvalidName, MigrationError, StoreError, UnsupportedServer } from "./QueueError.js"
+import type { InvalidName, InvalidOption, MigrationError, StoreError, UnsupportedServer } from "./QueueError.js"
 
 export interface Options {
   /** Starts the names of all tables. Default `"leasehold_"`. */
@@ -16,7 +16,7 @@ export interface Options {
 }
 
 /** What a migration or a check of it can fail with. */
-export type Failure = InvalidName | UnsupportedServer | MigrationError | StoreError
+export type Failure = InvalidName | InvalidOption | UnsupportedServer | MigrationError | StoreError
 
 const prepare = (options: Options) =>
   Effect.gen(function* () {

@@ -70,14 +70,17 @@ export const fromExit = <A, E>(
     Option.orElse(() => first("Retry")),
     Option.orElse(() =>
       Option.map(Option.fromIterable(Cause.defects(exit.cause)), (defect) =>
-        Retry({ code: "defect", message: describe(defect), retryAfter: Option.none() }))),
+        Retry({ code: "defect", message: describe(defect), retryAfter: Option.none() })
+      )
+    ),
     Option.orElse(() => Option.fromNullable(outcomes[0])),
     Option.orElse(() =>
       Option.some(
         Option.contains(interruption, "shutdown")
           ? Released()
           : Retry({ code: "interrupted", message: "The handler interrupted itself", retryAfter: Option.none() })
-      ))
+      )
+    )
   )
 }
 
@@ -93,11 +96,12 @@ const timedOut = Retry({
  */
 export const describe = (thrown: unknown): string => {
   try {
-    const text = thrown instanceof Error
-      ? `${thrown.name}: ${thrown.message}`
-      : typeof thrown === "object" && thrown !== null
-      ? `${Object.prototype.toString.call(thrown)}${"message" in thrown ? ` ${String(thrown.message)}` : ""}`
-      : String(thrown)
+    const text =
+      thrown instanceof Error
+        ? `${thrown.name}: ${thrown.message}`
+        : typeof thrown === "object" && thrown !== null
+          ? `${Object.prototype.toString.call(thrown)}${"message" in thrown ? ` ${String(thrown.message)}` : ""}`
+          : String(thrown)
     return text.slice(0, 10_000)
   } catch {
     return "A value was thrown that cannot be shown"

@@ -42,7 +42,8 @@ export const codec = <A, I>(
       Effect.suspend(() => {
         try {
           const encoded = encodeValue(value)
-          if (Either.isLeft(encoded)) return Effect.fail(invalid(`it does not fit its schema ${placesOf(encoded.left)}`))
+          if (Either.isLeft(encoded))
+            return Effect.fail(invalid(`it does not fit its schema ${placesOf(encoded.left)}`))
           if (encoded.right === undefined) return Effect.succeed(null)
           const flaw = findFlaw(encoded.right, "it", 0) ?? findDropped(value, encoded.right)
           return flaw === undefined ? Effect.succeed(JSON.stringify(encoded.right)) : Effect.fail(invalid(flaw))
@@ -53,7 +54,7 @@ export const codec = <A, I>(
     decode: (text) =>
       Effect.flatMap(
         Effect.try({
-          try: (): unknown => text === null ? undefined : JSON.parse(text),
+          try: (): unknown => (text === null ? undefined : JSON.parse(text)),
           catch: () => invalid("the stored text is no JSON")
         }),
         decodeJson
@@ -66,7 +67,8 @@ export const codec = <A, I>(
 const findFlaw = (value: unknown, place: string, depth: number): string | undefined => {
   if (depth > deepest) return `it is nested more than ${deepest} levels deep`
   if (value === null || typeof value === "string" || typeof value === "boolean") return undefined
-  if (typeof value === "number") return Number.isFinite(value) ? undefined : `${place} is a number that JSON can not hold`
+  if (typeof value === "number")
+    return Number.isFinite(value) ? undefined : `${place} is a number that JSON can not hold`
   if (Array.isArray(value) && !("toJSON" in value)) {
     for (let index = 0; index < value.length; index++) {
       const flaw = findFlaw(value[index], `${place}[${index}]`, depth + 1)
@@ -103,13 +105,14 @@ const hasProtoKey = (value: unknown, seen: Set<object>): boolean => {
 }
 
 /** Field names of a schema say where; keys of data could be secrets, so only identifiers of a usual length are shown. */
-const placeName = (key: string): string => /^[A-Za-z_]\w{0,39}$/.test(key) ? key : "…"
+const placeName = (key: string): string => (/^[A-Za-z_]\w{0,39}$/.test(key) ? key : "…")
 
 // ParseResult's own text quotes the value that did not fit, so only the paths are kept (law 8).
 const placesOf = (error: ParseResult.ParseError | ParseResult.ParseIssue): string => {
   const issue = "issue" in error ? error.issue : error
-  const paths = ParseResult.ArrayFormatter.formatIssueSync(issue as ParseResult.ParseIssue)
-    .map(({ path }) => path.map((part) => placeName(String(part))).join("."))
+  const paths = ParseResult.ArrayFormatter.formatIssueSync(issue as ParseResult.ParseIssue).map(({ path }) =>
+    path.map((part) => placeName(String(part))).join(".")
+  )
   const known = [...new Set(paths)].filter((path) => path !== "").slice(0, 5)
   return known.length === 0 ? "at its root" : `at ${known.join(", ")}`
 }

@@ -53,7 +53,10 @@ const make = (
   const maxAttempts = options.maxAttempts ?? 10
   const jitter = options.jitter ?? 0.5
   const found = [...invalid]
-  if (maxAttempts !== "unlimited" && !(Number.isInteger(maxAttempts) && maxAttempts >= 1 && maxAttempts <= mostAttempts)) {
+  if (
+    maxAttempts !== "unlimited"
+    && !(Number.isInteger(maxAttempts) && maxAttempts >= 1 && maxAttempts <= mostAttempts)
+  ) {
     found.push({ option: "retry.maxAttempts", value: maxAttempts, accepted: `1 to ${mostAttempts}, or "unlimited"` })
   }
   if (!(jitter >= 0 && jitter <= 1)) {
@@ -92,14 +95,15 @@ export const exponential = (
   const base = Duration.toMillis(Option.getOrElse(finite(options.base ?? "5 seconds"), () => max))
   return make(
     options,
-    [["base", options.base], ["max", options.max]],
+    [
+      ["base", options.base],
+      ["max", options.max]
+    ],
     max,
     max,
     // `factor ** n` may be Infinity, and `0 * Infinity` is NaN: Math.min and the clamp keep both within `max`.
     (attempt) => (base === 0 ? 0 : Math.min(base * factor ** (attempt - 1), Duration.toMillis(max))),
-    factor >= 1 && Number.isFinite(factor)
-      ? []
-      : [{ option: "retry.factor", value: factor, accepted: "1 or more" }]
+    factor >= 1 && Number.isFinite(factor) ? [] : [{ option: "retry.factor", value: factor, accepted: "1 or more" }]
   )
 }
 
@@ -113,8 +117,16 @@ export const linear = (
 ): RetryPolicy => {
   const max = Option.getOrElse(finite(options.max ?? "1 hour"), () => Duration.hours(1))
   const base = Duration.toMillis(Option.getOrElse(finite(options.base), () => max))
-  return make(options, [["base", options.base], ["max", options.max]], max, max, (attempt) =>
-    Math.min(base * attempt, Duration.toMillis(max)))
+  return make(
+    options,
+    [
+      ["base", options.base],
+      ["max", options.max]
+    ],
+    max,
+    max,
+    (attempt) => Math.min(base * attempt, Duration.toMillis(max))
+  )
 }
 
 /**

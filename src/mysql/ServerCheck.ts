@@ -2,7 +2,7 @@
  * Looks at the server before anything relies on it: what it is, and whether it really skips locked rows.
  */
 import { Effect } from "effect"
-import { type StoreError, UnsupportedServer } from "../QueueError.js"
+import { InvalidOption, type StoreError, UnsupportedServer } from "../QueueError.js"
 import type { Connections } from "./Connections.js"
 import type { MysqlFault } from "./MysqlFault.js"
 import type { Tables } from "./Tables.js"
@@ -16,8 +16,11 @@ export interface Server {
 
 const oldest = [8, 0, 13] as const
 
-/** What the server is; fails with `UnsupportedServer` for all but MySQL 8.0.13 and later with InnoDB. */
-export const identify = (connections: Connections): Effect.Effect<Server, UnsupportedServer | StoreError> =>
+/** What the server is; fails with `UnsupportedServer` for all but MySQL 8.0.13 and later with InnoDB,
+ * and with `InvalidOption` where the connection names no database. */
+export const identify = (
+  connections: Connections
+): Effect.Effect<Server, InvalidOption | UnsupportedServer | StoreError> =>
   Transaction.run(connections, "connect", "again", (session) =>
     Effect.flatMap(
       session.script([
@@ -25,7 +28,7 @@ export const identify = (connections: Connections): Effect.Effect<Server, Unsupp
           + " DATABASE() AS current_database,"
           + " (SELECT support FROM information_schema.engines WHERE engine = 'InnoDB') AS innodb"
       ]),
-      ([answer]) => {
+      ([answer]): Effect.Effect<Server, InvalidOption | UnsupportedServer> => {
         const row = answer?.rows[0] ?? {}
         const version = String(row["version"])
         const refuse = (reason: string) => Effect.fail(new UnsupportedServer({ version, reason }))
@@ -36,11 +39,17 @@ export const identify = (connections: Connections): Effect.Effect<Server, Unsupp
         if (foreign !== undefined) return refuse(`${foreign} differs from MySQL in how it locks and skips rows`)
         if (isOlder(version)) return refuse("it is too old")
         if (!["YES", "DEFAULT"].includes(String(row["innodb"]))) return refuse("it has no InnoDB")
-        if (row["current_database"] === null) return refuse("the connection names no database")
+        if (row["current_database"] === null) return Effect.fail(noDatabase)
         return Effect.succeed({ version, packet: Number(row["packet"]) })
       }
     )
   )
+
+const noDatabase = new InvalidOption({
+  option: "database",
+  value: undefined,
+  accepted: "the name of a database, in the URL or the configuration of the SQL client"
+})
 
 const isOlder = (version: string): boolean => {
   const parts = version.split(/[.-]/).slice(0, 3).map(Number)

@@ -34,6 +34,15 @@ const tableNames = (outside: Outside) =>
   )
 
 describe("migrations", () => {
+  it.scopedLive("need a connection that names a database, and say so", () =>
+    Effect.gen(function* () {
+      const { url } = yield* emptyDatabase()
+      const client = MysqlClient.layer({ url: Redacted.make(new URL("/", url).href) })
+      const refused = yield* Effect.flip(Effect.provide(Door.run(), client))
+      expect(refused).toMatchObject({ _tag: "InvalidOption", option: "database" })
+    })
+  )
+
   it.scopedLive("are run and verified by a program of their own, through its client", () =>
     Effect.gen(function* () {
       const { url } = yield* emptyDatabase()
