@@ -160,130 +160,140 @@ export interface Walked {
   readonly next: Option.Option<Cursor>
 }
 
-export class JobStore extends Context.Tag("leasehold/JobStore")<JobStore, {
-  /**
-   * Adds jobs, in order, joining the caller's open transaction (law 6).
-   *
-   * Within (scope, key) the first job stays: a request with its fingerprint answers its id with `created: false` and writes
-   * nothing, another one fails with `IdempotencyConflict` (law 7). All or nothing.
-   */
-  readonly enqueue: (
-    jobs: ReadonlyArray<NewJob>
-  ) => Effect.Effect<ReadonlyArray<Enqueued>, IdempotencyConflict | TransactionAborted | StoreError>
+export class JobStore extends Context.Tag("leasehold/JobStore")<
+  JobStore,
+  {
+    /**
+     * Adds jobs, in order, joining the caller's open transaction (law 6).
+     *
+     * Within (scope, key) the first job stays: a request with its fingerprint answers its id with `created: false` and writes
+     * nothing, another one fails with `IdempotencyConflict` (law 7). All or nothing.
+     */
+    readonly enqueue: (
+      jobs: ReadonlyArray<NewJob>
+    ) => Effect.Effect<ReadonlyArray<Enqueued>, IdempotencyConflict | TransactionAborted | StoreError>
 
-  /** Fails unless a transaction of the queue's client is open here. */
-  readonly requireTransaction: (verb: string) => Effect.Effect<void, NotInTransaction>
+    /** Fails unless a transaction of the queue's client is open here. */
+    readonly requireTransaction: (verb: string) => Effect.Effect<void, NotInTransaction>
 
-  /** Fails if a transaction of the queue's client is open here. */
-  readonly refuseTransaction: (verb: string) => Effect.Effect<void, InTransaction>
+    /** Fails if a transaction of the queue's client is open here. */
+    readonly refuseTransaction: (verb: string) => Effect.Effect<void, InTransaction>
 
-  /**
-   * Runs an effect outside of any transaction that is open here. What outlives the caller, or belongs to nobody's
-   * transaction, runs so: a worker that was started in a transaction must not write into it.
-   */
-  readonly detached: <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>
+    /**
+     * Runs an effect in a transaction of its own, which verbs that join one are part of. Committed on success, else rolled back.
+     * Fails with `TransactionAborted` where the database has undone it, with `OutcomeUnknown` where the answer to the commit
+     * was lost, and with `InTransaction` inside of another one.
+     */
+    readonly transaction: <A, E, R>(
+      effect: Effect.Effect<A, E, R>
+    ) => Effect.Effect<A, E | InTransaction | TransactionAborted | StoreError, R>
 
-  /**
-   * Takes up to `limit` due jobs of a queue, by priority, then due time, then id.
-   *
-   * Each is running, with a token higher than any before, one attempt paid and one ledger entry started (laws 1, 4, 5);
-   * expired ones are taken over in place (law 3). Expired ones with no attempts left are dead with code `lease_expired`,
-   * those with a cancel request are canceled, both with a raised token. No job goes to two callers. A paused queue
-   * answers nothing. Costs grow with `limit`, never with the backlog or with jobs of other types.
-   */
-  readonly claim: (request: ClaimRequest) => Effect.Effect<Claimed, StoreError>
+    /**
+     * Runs an effect outside of any transaction that is open here. What outlives the caller, or belongs to nobody's
+     * transaction, runs so: a worker that was started in a transaction must not write into it.
+     */
+    readonly detached: <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>
 
-  /**
-   * Extends leases to `lease` from now; answers in the order of the leases. Only those that are lost did not change. One
-   * row that is locked by somebody does not delay the others.
-   */
-  readonly renew: (
-    leases: ReadonlyArray<Lease>,
-    lease: Duration.Duration
-  ) => Effect.Effect<ReadonlyArray<Renewal>, StoreError>
+    /**
+     * Takes up to `limit` due jobs of a queue, by priority, then due time, then id.
+     *
+     * Each is running, with a token higher than any before, one attempt paid and one ledger entry started (laws 1, 4, 5);
+     * expired ones are taken over in place (law 3). Expired ones with no attempts left are dead with code `lease_expired`,
+     * those with a cancel request are canceled, both with a raised token. No job goes to two callers. A paused queue
+     * answers nothing. Costs grow with `limit`, never with the backlog or with jobs of other types.
+     */
+    readonly claim: (request: ClaimRequest) => Effect.Effect<Claimed, StoreError>
 
-  /**
-   * Writes the end of attempts, each behind its own fence (law 2); answers in the order given. A settlement that can not be
-   * written does not hinder the others. Repeating one whose answer was lost is safe and answers `Recorded`.
-   */
-  readonly settle: (
-    settlements: ReadonlyArray<readonly [Lease, Settlement]>
-  ) => Effect.Effect<ReadonlyArray<SettleVerdict>, StoreError>
+    /**
+     * Extends leases to `lease` from now; answers in the order of the leases. Only those that are lost did not change. One
+     * row that is locked by somebody does not delay the others.
+     */
+    readonly renew: (
+      leases: ReadonlyArray<Lease>,
+      lease: Duration.Duration
+    ) => Effect.Effect<ReadonlyArray<Renewal>, StoreError>
 
-  /**
-   * Runs `effect` in a transaction of its own, with the job's row locked before and completed after, in the same
-   * transaction. The effect answers the encoded output and a value.
-   */
-  readonly completeWith: <A, E, R>(
-    lease: Lease,
-    effect: Effect.Effect<readonly [output: string | null, value: A], E, R>
-  ) => Effect.Effect<A, E | SettleError, R>
+    /**
+     * Writes the end of attempts, each behind its own fence (law 2); answers in the order given. A settlement that can not be
+     * written does not hinder the others. Repeating one whose answer was lost is safe and answers `Recorded`.
+     */
+    readonly settle: (
+      settlements: ReadonlyArray<readonly [Lease, Settlement]>
+    ) => Effect.Effect<ReadonlyArray<SettleVerdict>, StoreError>
 
-  /** The job, or none. Joins the caller's open transaction. */
-  readonly get: (id: JobId) => Effect.Effect<Option.Option<JobRecord>, TransactionAborted | StoreError>
+    /**
+     * Runs `effect` in a transaction of its own, with the job's row locked before and completed after, in the same
+     * transaction. The effect answers the encoded output and a value.
+     */
+    readonly completeWith: <A, E, R>(
+      lease: Lease,
+      effect: Effect.Effect<readonly [output: string | null, value: A], E, R>
+    ) => Effect.Effect<A, E | SettleError, R>
 
-  /** The job that (scope, key) names, or none. Joins the caller's open transaction. */
-  readonly find: (
-    scope: string,
-    key: string
-  ) => Effect.Effect<Option.Option<JobRecord>, TransactionAborted | StoreError>
+    /** The job, or none. Joins the caller's open transaction. */
+    readonly get: (id: JobId) => Effect.Effect<Option.Option<JobRecord>, TransactionAborted | StoreError>
 
-  /** Up to `limit` jobs with ids above the cursor, by id. Costs one walk over the ids until enough match. */
-  readonly list: (
-    filter: JobFilter,
-    after: Cursor,
-    limit: number
-  ) => Effect.Effect<ReadonlyArray<JobRecord>, StoreError>
+    /** The job that (scope, key) names, or none. Joins the caller's open transaction. */
+    readonly find: (
+      scope: string,
+      key: string
+    ) => Effect.Effect<Option.Option<JobRecord>, TransactionAborted | StoreError>
 
-  /** Jobs by queue and state. Reads every job once: for people, not for loops. */
-  readonly counts: Effect.Effect<ReadonlyArray<QueueCount>, StoreError>
+    /** Up to `limit` jobs with ids above the cursor, by id. Costs one walk over the ids until enough match. */
+    readonly list: (
+      filter: JobFilter,
+      after: Cursor,
+      limit: number
+    ) => Effect.Effect<ReadonlyArray<JobRecord>, StoreError>
 
-  /**
-   * Cancels a pending job at once, or leaves a request for the holder of a running one. Joins the caller's open
-   * transaction; waits for a lock on the row, bounded.
-   */
-  readonly cancel: (id: JobId) => Effect.Effect<CancelAnswer, JobNotFound | TransactionAborted | StoreError>
+    /** Jobs by queue and state. Reads every job once: for people, not for loops. */
+    readonly counts: Effect.Effect<ReadonlyArray<QueueCount>, StoreError>
 
-  /** Makes a dead or canceled job pending, due now, with its full budget and a raised token. Joins as `cancel` does. */
-  readonly retry: (
-    id: JobId
-  ) => Effect.Effect<void, JobNotFound | JobNotEnded | TransactionAborted | StoreError>
+    /**
+     * Cancels a pending job at once, or leaves a request for the holder of a running one. Joins the caller's open
+     * transaction; waits for a lock on the row, bounded.
+     */
+    readonly cancel: (id: JobId) => Effect.Effect<CancelAnswer, JobNotFound | TransactionAborted | StoreError>
 
-  /** Retries dead or canceled jobs that match, walking from the cursor; answers how many. */
-  readonly retryAll: (
-    filter: JobFilter,
-    after: Cursor,
-    limit: number
-  ) => Effect.Effect<Walked & { readonly retried: number }, StoreError>
+    /** Makes a dead or canceled job pending, due now, with its full budget and a raised token. Joins as `cancel` does. */
+    readonly retry: (id: JobId) => Effect.Effect<void, JobNotFound | JobNotEnded | TransactionAborted | StoreError>
 
-  /** Stops or resumes the claims of a queue. Running jobs go on; enqueues too. */
-  readonly setPaused: (queue: string, paused: boolean) => Effect.Effect<void, StoreError>
+    /** Retries dead or canceled jobs that match, walking from the cursor; answers how many. */
+    readonly retryAll: (
+      filter: JobFilter,
+      after: Cursor,
+      limit: number
+    ) => Effect.Effect<Walked & { readonly retried: number }, StoreError>
 
-  /** The names of all paused queues. */
-  readonly paused: Effect.Effect<ReadonlyArray<string>, StoreError>
+    /** Stops or resumes the claims of a queue. Running jobs go on; enqueues too. */
+    readonly setPaused: (queue: string, paused: boolean) => Effect.Effect<void, StoreError>
 
-  /**
-   * Ends running jobs whose lease has ended and which no claim may take over: exhausted ones are dead with code
-   * `lease_expired`, those with a cancel request are canceled. Looks at up to `limit` jobs from the cursor.
-   */
-  readonly reap: (
-    after: Cursor,
-    limit: number
-  ) => Effect.Effect<Walked & { readonly ended: ReadonlyArray<EndedJob> }, StoreError>
+    /** The names of all paused queues. */
+    readonly paused: Effect.Effect<ReadonlyArray<string>, StoreError>
 
-  /**
-   * Deletes ended jobs whose end is longer ago than the retention of their state; a state without one is kept for ever.
-   * Looks at up to `limit` jobs from the cursor, in one short transaction.
-   */
-  readonly clean: (
-    retention: { readonly [State in "succeeded" | "dead" | "canceled"]?: Duration.Duration },
-    after: Cursor,
-    limit: number
-  ) => Effect.Effect<Walked & { readonly cleaned: number }, StoreError>
+    /**
+     * Ends running jobs whose lease has ended and which no claim may take over: exhausted ones are dead with code
+     * `lease_expired`, those with a cancel request are canceled. Looks at up to `limit` jobs from the cursor.
+     */
+    readonly reap: (
+      after: Cursor,
+      limit: number
+    ) => Effect.Effect<Walked & { readonly ended: ReadonlyArray<EndedJob> }, StoreError>
 
-  /** Remembers late writes that were refused, at most 20 per job. Best effort: it serves `Queue.why`. */
-  readonly recordRefusals: (refusals: ReadonlyArray<Refusal>) => Effect.Effect<void, StoreError>
+    /**
+     * Deletes ended jobs whose end is longer ago than the retention of their state; a state without one is kept for ever.
+     * Looks at up to `limit` jobs from the cursor, in one short transaction.
+     */
+    readonly clean: (
+      retention: { readonly [State in "succeeded" | "dead" | "canceled"]?: Duration.Duration },
+      after: Cursor,
+      limit: number
+    ) => Effect.Effect<Walked & { readonly cleaned: number }, StoreError>
 
-  /** The refused late writes of a job, oldest first. */
-  readonly refusals: (id: JobId) => Effect.Effect<ReadonlyArray<RefusalRecord>, StoreError>
-}>() {}
+    /** Remembers late writes that were refused, at most 20 per job. Best effort: it serves `Queue.why`. */
+    readonly recordRefusals: (refusals: ReadonlyArray<Refusal>) => Effect.Effect<void, StoreError>
+
+    /** The refused late writes of a job, oldest first. */
+    readonly refusals: (id: JobId) => Effect.Effect<ReadonlyArray<RefusalRecord>, StoreError>
+  }
+>() {}

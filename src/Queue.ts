@@ -9,6 +9,7 @@ import type { JobRecord } from "./JobRecord.js"
 import type { CancelAnswer, Enqueued, JobFilter, JobStore, QueueCount } from "./JobStore.js"
 import type { HeldLease } from "./Lease.js"
 import {
+  type InTransaction,
   type InvalidName,
   type InvalidOption,
   type JobNotEnded,
@@ -81,6 +82,23 @@ export const request = <Type extends string, P, S, E>(
   payload: P,
   options?: Request.EnqueueOptions
 ): Client.Requested => Request.make(job, payload, options)
+
+/**
+ * Runs an effect in a transaction on a connection of the library's own (READ COMMITTED, whatever the client's default is),
+ * which the queue's SQL client and {@link enqueue} join as they do `sql.withTransaction`. What that can not do: workers of this
+ * process are woken, and metrics counted, exactly when it has committed, and not at all where it rolls back.
+ *
+ * A failure, defect or interruption of the effect rolls back; an interrupted statement is cut off together with its
+ * connection. Nest by `sql.withTransaction`: a nested one that fails and is caught may leave a needless wake-up behind.
+ *
+ * - `TransactionAborted`: the database has undone it, also where the effect caught the deadlock and went on. Run it again.
+ * - `OutcomeUnknown`: the answer to the commit was lost.
+ * - `InTransaction`: another transaction is open here. `StoreUnavailable`, `StoreRejected`: nothing was written.
+ */
+export const withTransaction = <A, E, R>(
+  effect: Effect.Effect<A, E, R>
+): Effect.Effect<A, E | InTransaction | TransactionAborted | StoreError, Queue | R> =>
+  Effect.flatMap(Queue, (queue) => queue.withTransaction(effect))
 
 /** A job as it stands, payload and output still encoded. Text that is no id is `JobNotFound`. */
 export const get = (id: string): Effect.Effect<JobRecord, Client.FindError, Queue> =>

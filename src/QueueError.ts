@@ -25,9 +25,10 @@ export class InvalidName extends Data.TaggedError("InvalidName")<{
   readonly name: string
 }> {
   override get message() {
-    const rule = this.kind === "table prefix"
-      ? "a lower-case letter, then up to 29 of a-z, 0-9 and _"
-      : "1 to 64 characters of A-Z a-z 0-9 _ . : / -"
+    const rule =
+      this.kind === "table prefix"
+        ? "a lower-case letter, then up to 29 of a-z, 0-9 and _"
+        : "1 to 64 characters of A-Z a-z 0-9 _ . : / -"
     return `${JSON.stringify(this.name.slice(0, 80))} is no valid ${this.kind}: use ${rule}.`
   }
 }
@@ -60,9 +61,14 @@ export class IdempotencyConflict extends Data.TaggedError("IdempotencyConflict")
   readonly jobType: string
 }> {
   override get message() {
-    const holder = Option.match(this.jobId, { onNone: () => "another job of the same call", onSome: (id) => `job ${id}` })
-    return `The idempotency key given for ${this.jobType} belongs to ${holder}, which has another payload, `
+    const holder = Option.match(this.jobId, {
+      onNone: () => "another job of the same call",
+      onSome: (id) => `job ${id}`
+    })
+    return (
+      `The idempotency key given for ${this.jobType} belongs to ${holder}, which has another payload, `
       + `type or queue. Use another key, or the same payload.`
+    )
   }
 }
 
@@ -85,8 +91,10 @@ export class PayloadTooLarge extends Data.TaggedError("PayloadTooLarge")<{
   readonly limit: number
 }> {
   override get message() {
-    return `The ${this.part} of ${this.jobType} has ${this.size} bytes; the limit is ${this.limit}. `
+    return (
+      `The ${this.part} of ${this.jobType} has ${this.size} bytes; the limit is ${this.limit}. `
       + `Store it elsewhere and put a reference into the job, or raise the limit.`
+    )
   }
 }
 
@@ -96,8 +104,10 @@ export class KeyInvalid extends Data.TaggedError("KeyInvalid")<{
   readonly size: number
 }> {
   override get message() {
-    return `The idempotency ${this.part} has ${this.size} bytes; accepted: `
+    return (
+      `The idempotency ${this.part} has ${this.size} bytes; accepted: `
       + `${this.part === "key" ? "1" : "0"} to 255 bytes of well-formed UTF-8.`
+    )
   }
 }
 
@@ -106,38 +116,57 @@ export class TimeInvalid extends Data.TaggedError("TimeInvalid")<{
   readonly option: "delay" | "runAt"
 }> {
   override get message() {
-    return `Option "${this.option}" is no time that can be stored; accepted: `
+    return (
+      `Option "${this.option}" is no time that can be stored; accepted: `
       + `a finite duration or date up to 9999-12-31T23:59:59Z.`
+    )
   }
 }
 
 /** `requireTransaction` was set and no transaction is open here. Nothing was written. */
 export class NotInTransaction extends Data.TaggedError("NotInTransaction")<{ readonly verb: string }> {
   override get message() {
-    return `${this.verb} was called with requireTransaction, and no transaction of the queue's SQL client is open here.`
+    return (
+      `${this.verb} belongs into a transaction, and none is open: neither of the queue's SQL client here, nor on the `
+      + `handle that was given.`
+    )
   }
 }
 
 /** The call can not be part of an open transaction. Nothing was done. */
 export class InTransaction extends Data.TaggedError("InTransaction")<{ readonly verb: string }> {
   override get message() {
-    return `${this.verb} was called inside an open transaction, where its answer could still be rolled back. `
+    return (
+      `${this.verb} was called inside an open transaction, where its answer could still be rolled back. `
       + `Call it outside, or use lease.completeWith for writes that belong to the job.`
+    )
   }
 }
 
 /**
- * The database ended the caller's transaction, or undid a part of it. The library neither goes on in it nor commits the
- * rest: let the error pass through `withTransaction` and run the whole transaction again.
+ * The database ended the caller's transaction, or undid a part of it, and the library has rolled back the rest. Whoever
+ * catches this inside the transaction can write nothing more in it, and its commit commits nothing: let the error pass
+ * through `withTransaction`, and run the whole transaction again.
+ *
+ * `deadlock` and `lock_wait` are what the call itself met. `ended`: there was no transaction any more when it was called, after
+ * an earlier deadlock that somebody caught, or a statement that commits by itself such as CREATE TABLE.
  */
 export class TransactionAborted extends Data.TaggedError("TransactionAborted")<{
   readonly verb: string
-  readonly reason: "deadlock" | "lock_wait"
+  readonly reason: "deadlock" | "lock_wait" | "ended"
 }> {
   override get message() {
-    return `${this.verb} met a ${this.reason === "deadlock" ? "deadlock" : "lock wait timeout"} in the caller's transaction. `
-      + `Let it roll back, and run the whole transaction again.`
+    return (
+      `${this.verb} ${abortions[this.reason]} in the caller's transaction, which is rolled back. `
+      + `Let the error pass through it, and run the whole transaction again.`
+    )
   }
+}
+
+const abortions = {
+  deadlock: "met a deadlock",
+  lock_wait: "met a lock wait timeout",
+  ended: "found no transaction open any more"
 }
 
 /** The database can not be reached or is too busy. Nothing was written. Trying again later can succeed. */
@@ -168,8 +197,10 @@ export class OutcomeUnknown extends Data.TaggedError("OutcomeUnknown")<{
   readonly jobId?: JobId
 }> {
   override get message() {
-    return `The answer to ${this.verb}${this.jobId === undefined ? "" : ` of job ${this.jobId}`} was lost, and whether it `
+    return (
+      `The answer to ${this.verb}${this.jobId === undefined ? "" : ` of job ${this.jobId}`} was lost, and whether it `
       + `happened can not be told. An enqueue with an idempotency key can be repeated safely.`
+    )
   }
 }
 
@@ -205,7 +236,10 @@ export class JobCanceled extends Data.TaggedError("JobCanceled")<{ readonly jobI
 }
 
 /** The job had not ended when the wait for its result did. The job goes on. */
-export class ResultTimeout extends Data.TaggedError("ResultTimeout")<{ readonly jobId: JobId; readonly state: JobState }> {
+export class ResultTimeout extends Data.TaggedError("ResultTimeout")<{
+  readonly jobId: JobId
+  readonly state: JobState
+}> {
   override get message() {
     return `Job ${this.jobId} is still ${this.state}; the wait for its result has ended, the job has not.`
   }
@@ -215,10 +249,14 @@ export class ResultTimeout extends Data.TaggedError("ResultTimeout")<{ readonly 
  * The worker stopped and had to leave these jobs: their handlers ignored the interruption, or their ends could not be written
  * in time, or `unfinished: "expire"` asked for it. Their leases run out by themselves, then other workers run the jobs.
  */
-export class ShutdownTimeout extends Data.TaggedError("ShutdownTimeout")<{ readonly unfinished: ReadonlyArray<JobId> }> {
+export class ShutdownTimeout extends Data.TaggedError("ShutdownTimeout")<{
+  readonly unfinished: ReadonlyArray<JobId>
+}> {
   override get message() {
-    return `The worker stopped and left ${this.unfinished.length} unfinished jobs to the end of their leases `
+    return (
+      `The worker stopped and left ${this.unfinished.length} unfinished jobs to the end of their leases `
       + `(${this.unfinished.slice(0, 20).join(", ")}). Other workers run them after that.`
+    )
   }
 }
 
@@ -245,16 +283,20 @@ export class MigrationDirty extends Data.TaggedError("MigrationDirty")<{
 /** A step that was already done has another text now. */
 export class MigrationEdited extends Data.TaggedError("MigrationEdited")<{ readonly step: string }> {
   override get message() {
-    return `Migration step ${this.step} was applied with another text than this package ships. `
+    return (
+      `Migration step ${this.step} was applied with another text than this package ships. `
       + `Install the package unmodified, or restore the step.`
+    )
   }
 }
 
 /** The tables are older than this library, and `migrate` does not allow it to change them. */
 export class SchemaOutdated extends Data.TaggedError("SchemaOutdated")<{ readonly missing: ReadonlyArray<string> }> {
   override get message() {
-    return `The database lacks ${this.missing.length} migration steps (${this.missing.join(", ")}). `
+    return (
+      `The database lacks ${this.missing.length} migration steps (${this.missing.join(", ")}). `
       + `Run Migrations.run once, or use migrate: "auto".`
+    )
   }
 }
 

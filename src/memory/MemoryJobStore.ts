@@ -2,15 +2,14 @@
  * The whole contract of `JobStore` in memory, for tests and for programs without a database: the same verbs, the same
  * fences and the same answers as in MySQL, by the `Clock` of the calling fiber, so that `TestClock` moves its time.
  *
- * Two things it can not do. Nothing outlives the layer. And there is no transaction to join or to roll back: what the
- * effect of a failed `completeWith` wrote stays, `requireTransaction` always fails, and `refuseTransaction` never does.
+ * Two things it can not do. Nothing outlives the layer. And no transaction can be rolled back: what the effect of a failed `completeWith` or `transaction` wrote stays.
  */
-import { DateTime, Deferred, Duration, Effect, Either, Exit, HashMap, Layer, Option, Ref } from "effect"
+import { Context, DateTime, Deferred, Duration, Effect, Either, Exit, HashMap, Layer, Option, Ref } from "effect"
 import { LeaseLost } from "../JobFailure.js"
 import type { JobId } from "../JobRecord.js"
 import { JobStore } from "../JobStore.js"
 import type { Lease, SettleError } from "../Lease.js"
-import { AlreadySettled, NotInTransaction, OutcomeUnknown, StoreUnavailable } from "../QueueError.js"
+import { AlreadySettled, InTransaction, NotInTransaction, OutcomeUnknown, StoreUnavailable } from "../QueueError.js"
 import * as Acts from "./Acts.js"
 import * as Table from "./Table.js"
 import * as Verbs from "./Verbs.js"
@@ -19,6 +18,17 @@ type Service = typeof JobStore.Service
 
 /** How long a verb waits for a row that a `completeWith` has locked. */
 const lockWait = Duration.seconds(3)
+
+/** Whether the caller is inside of a `transaction`. */
+class Open extends Context.Reference<Open>()("leasehold/memory/Open", { defaultValue: () => false }) {}
+
+const setOpen =
+  (open: boolean) =>
+  <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+    Effect.mapInputContext(effect, (context: Context.Context<R>) => Context.add(context, Open, open))
+
+const refuseTransaction = (verb: string): Effect.Effect<void, InTransaction> =>
+  Effect.flatMap(Open, (open) => (open ? Effect.fail(new InTransaction({ verb })) : Effect.void))
 
 const make: Effect.Effect<Service> = Effect.map(Ref.make(Table.empty), (ref) => {
   /** One transaction. */
@@ -80,9 +90,11 @@ const make: Effect.Effect<Service> = Effect.map(Ref.make(Table.empty), (ref) => 
 
   return {
     enqueue: (jobs) => Effect.flatten(change((table, now) => Verbs.enqueue(table, jobs, now))),
-    requireTransaction: (verb) => Effect.fail(new NotInTransaction({ verb })),
-    refuseTransaction: () => Effect.void,
-    detached: (effect) => effect,
+    requireTransaction: (verb) =>
+      Effect.flatMap(Open, (open) => (open ? Effect.void : Effect.fail(new NotInTransaction({ verb })))),
+    refuseTransaction,
+    detached: setOpen(false),
+    transaction: (effect) => Effect.zipRight(refuseTransaction("withTransaction"), setOpen(true)(effect)),
     claim: (request) => change((table, now) => Verbs.claim(table, request, now)),
     renew: (leases, duration) => change((table, now) => Verbs.renew(table, leases, duration, now)),
     settle: (settlements) => change((table, now) => Verbs.settle(table, settlements, now)),

@@ -76,7 +76,7 @@ const once = <A, E, R>(
             )
           )
           // Also where the caller caught the deadlock and went on: what he wrote before it is gone (T5).
-          if (session.undone()) return yield* rolledBack(session, undone("ER_LOCK_DEADLOCK 1213"))
+          if (Transaction.isUndone(session)) return yield* rolledBack(session, undone("ER_LOCK_DEADLOCK 1213"))
           if (Exit.isFailure(exit)) return yield* rolledBack(session, failed(exit.cause))
           const [output, value] = exit.value
           committing = Option.some(value)

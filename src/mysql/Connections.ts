@@ -188,6 +188,11 @@ const makeSession = (
         Effect.map(toAnswer),
         Effect.tapError(note)
       ),
+    command: (text) =>
+      answerOf(timeout, connection, (callback) => connection.query(text, callback)).pipe(
+        Effect.map(toAnswer),
+        Effect.tapError(note)
+      ),
     script: (statements) =>
       answerOf(timeout, connection, (callback) => connection.query(statements.join(";\n"), callback)).pipe(
         Effect.map((result) =>

@@ -2,12 +2,12 @@
  * The enqueue: look a key up first, insert what is missing, and look again where somebody was faster (law 7). The statements
  * are in `statements/enqueue`.
  */
-import { Data, Duration, Effect, Option } from "effect"
+import { Data, type Duration, Effect, Option } from "effect"
 import { JobId } from "../JobRecord.js"
 import type { Enqueued, NewJob } from "../JobStore.js"
 import { IdempotencyConflict, type StoreError, type TransactionAborted } from "../QueueError.js"
 import type { Connections } from "./Connections.js"
-import { MysqlFault } from "./MysqlFault.js"
+import { breaksSession, type MysqlFault } from "./MysqlFault.js"
 import type { Session } from "./Session.js"
 import * as Statements from "./statements/enqueue.js"
 import type { Tables } from "./Tables.js"
@@ -35,26 +35,38 @@ interface Target {
 const tries = 3
 
 /** `packet`: bytes that one packet may have, the server's `max_allowed_packet`. */
-export const make = (tables: Tables, connections: Connections, timeout: Duration.Duration, packet: number) =>
-(
-  jobs: ReadonlyArray<NewJob>
-): Effect.Effect<ReadonlyArray<Enqueued>, IdempotencyConflict | TransactionAborted | StoreError> => {
-  if (jobs.length === 0) return Effect.succeed([])
-  const keyed = jobs.some(({ idempotency }) => Option.isSome(idempotency))
-  return Effect.flatMap(Transaction.isOpen, (inCaller) => {
-    const secondLook = inCaller && keyed ? lookElsewhere(tables, connections, jobs) : Effect.succeed<Holders>(new Map())
-    // One INSERT is its own transaction: a lone job without a key is one statement and one round trip.
-    const alone = !inCaller && !keyed && jobs.length === 1
-    const body = (session: Session) => enqueue({ tables, session, packet }, jobs, secondLook, inCaller)
-    return alone
-      ? Transaction.run(connections, "enqueue", "unknown", (session) => insertAll({ tables, session, packet }, jobs))
-      : Transaction.joined(connections, "enqueue", { whenLost: keyed ? "again" : "unknown", timeout }, body)
-  })
-}
+export const make =
+  (tables: Tables, connections: Connections, timeout: Duration.Duration, packet: number) =>
+  (
+    jobs: ReadonlyArray<NewJob>
+  ): Effect.Effect<ReadonlyArray<Enqueued>, IdempotencyConflict | TransactionAborted | StoreError> => {
+    if (jobs.length === 0) return Effect.succeed([])
+    const keyed = jobs.some(({ idempotency }) => Option.isSome(idempotency))
+    return Effect.flatMap(Transaction.isOpen, (inCaller) => {
+      const secondLook =
+        inCaller && keyed ? lookElsewhere(tables, connections, jobs) : Effect.succeed<Holders>(new Map())
+      // One INSERT is its own transaction: a lone job without a key is one statement and one round trip.
+      const alone = !inCaller && !keyed && jobs.length === 1
+      const body = (session: Session) => enqueue({ tables, session, packet }, jobs, secondLook, inCaller)
+      return alone
+        ? Transaction.run(connections, "enqueue", "unknown", (session) => insertAll({ tables, session, packet }, jobs))
+        : Transaction.joined(connections, "enqueue", { whenLost: keyed ? "again" : "unknown", timeout }, body)
+    })
+  }
+
+/** Adds jobs in a transaction that is open on the session, which belongs to a client of another library. */
+export const inTransaction = (
+  tables: Tables,
+  session: Session,
+  packet: number,
+  jobs: ReadonlyArray<NewJob>,
+  elsewhere: Option.Option<Session>
+): Effect.Effect<ReadonlyArray<Enqueued>, IdempotencyConflict | MysqlFault> =>
+  enqueue({ tables, session, packet }, jobs, lookOn(tables, elsewhere, keysOf(jobs)), true)
 
 /**
  * In the caller's transaction the jobs come in as a whole or not at all by a savepoint, since the caller may go on after a
- * failure (ruling 22). After a deadlock there is no savepoint any more, and nothing to go back to.
+ * failure (ruling 22). After a deadlock or a lock wait the whole transaction is given up, and nothing is to be saved.
  */
 const enqueue = (
   target: Target,
@@ -65,14 +77,17 @@ const enqueue = (
   const { session } = target
   const whole = enqueueKeyed(target, jobs, secondLook)
   if (!inCaller || jobs.length === 1) return whole
-  return Effect.gen(function*() {
-    yield* session.execute(`SAVEPOINT ${savepoint}`, [])
+  return Effect.gen(function* () {
+    yield* session.command(`SAVEPOINT ${savepoint}`)
     const enqueued = yield* Effect.tapError(whole, (error) =>
-      Effect.when(
-        session.execute(`ROLLBACK TO SAVEPOINT ${savepoint}`, []),
-        () => error._tag === "IdempotencyConflict" || error.kind === "data" || error.kind === "duplicate"
-      ))
-    yield* session.execute(`RELEASE SAVEPOINT ${savepoint}`, [])
+      Effect.unless(
+        session.command(`ROLLBACK TO SAVEPOINT ${savepoint}`),
+        () =>
+          error._tag === "MysqlFault"
+          && (error.kind === "deadlock" || error.kind === "lock_wait" || breaksSession(error.kind))
+      )
+    )
+    yield* session.command(`RELEASE SAVEPOINT ${savepoint}`)
     return enqueued
   })
 }
@@ -85,7 +100,7 @@ const enqueueKeyed = (
   jobs: ReadonlyArray<NewJob>,
   secondLook: Effect.Effect<Holders>
 ): Effect.Effect<ReadonlyArray<Enqueued>, IdempotencyConflict | MysqlFault> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const keys = keysOf(jobs)
     if (keys.length === 0) return yield* insertAll(target, jobs)
     const seen = yield* findKeys(target.tables, target.session, keys, "")
@@ -100,15 +115,22 @@ const enqueueKeyed = (
 const keysOf = (jobs: ReadonlyArray<NewJob>): ReadonlyArray<Statements.Key> =>
   jobs.flatMap(({ idempotency }) => Option.toArray(idempotency))
 
-const lookElsewhere = (
+const lookElsewhere = (tables: Tables, connections: Connections, jobs: ReadonlyArray<NewJob>): Effect.Effect<Holders> =>
+  // The look saves a lock, no more: without it the INSERT decides.
+  unlessFound(connections.use((session) => findKeys(tables, session, keysOf(jobs), ""), Statements.secondLookTimeout))
+
+const lookOn = (
   tables: Tables,
-  connections: Connections,
-  jobs: ReadonlyArray<NewJob>
+  elsewhere: Option.Option<Session>,
+  keys: ReadonlyArray<Statements.Key>
 ): Effect.Effect<Holders> =>
-  connections.use((session) => findKeys(tables, session, keysOf(jobs), ""), Statements.secondLookTimeout).pipe(
-    // The look saves a lock, no more: without it the INSERT decides.
-    Effect.catchAll(() => Effect.succeed<Holders>(new Map()))
-  )
+  Option.match(elsewhere, {
+    onNone: () => Effect.succeed<Holders>(new Map()),
+    onSome: (session) => unlessFound(findKeys(tables, session, keys, ""))
+  })
+
+const unlessFound = (look: Effect.Effect<Holders, MysqlFault>): Effect.Effect<Holders> =>
+  Effect.catchAll(look, () => Effect.succeed<Holders>(new Map()))
 
 const findKeys = (
   tables: Tables,
@@ -118,12 +140,17 @@ const findKeys = (
 ): Effect.Effect<Holders, MysqlFault> =>
   Effect.map(
     Effect.forEach(padded(keys, Statements.keySizes), ([size, part]) =>
-      session.execute(Statements.findKeys(tables, size, mode), Statements.keyValues(part, size))),
+      session.execute(Statements.findKeys(tables, size, mode), Statements.keyValues(part, size))
+    ),
     (answers) =>
-      new Map(answers.flatMap(({ rows }) => rows).map((row) => [
-        `${row["scope"]}:${row["idempotency_key"]}`,
-        { id: JobId.make(String(row["id"])), fingerprint: String(row["request_hash"]) }
-      ]))
+      new Map(
+        answers
+          .flatMap(({ rows }) => rows)
+          .map((row) => [
+            `${row["scope"]}:${row["idempotency_key"]}`,
+            { id: JobId.make(String(row["id"])), fingerprint: String(row["request_hash"]) }
+          ])
+      )
   )
 
 /** Inserts the jobs whose keys nobody holds, in the order of the keys; answers all, in the order given. */
@@ -133,7 +160,7 @@ const insertMissing = (
   holders: Holders,
   triesLeft: number
 ): Effect.Effect<ReadonlyArray<Enqueued>, IdempotencyConflict | MysqlFault> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const first = new Map<string, { readonly job: NewJob; readonly index: number }>()
     const missing: Array<{ readonly job: NewJob; readonly index: number; readonly name: string }> = []
     for (const [index, job] of jobs.entries()) {
@@ -145,8 +172,14 @@ const insertMissing = (
     // Two transactions that insert the same keys in opposite orders would wait for each other; jobs without one keep theirs.
     missing.sort((a, b) => (a.name < b.name ? -1 : a.name > b.name ? 1 : a.index - b.index))
     yield* refuseConflicts(jobs, holders, first)
-    const inserted = yield* insertAll(target, missing.map(({ job }) => job)).pipe(
-      Effect.catchIf((fault) => fault.kind === "duplicate" && triesLeft > 0, () => Effect.fail(new KeyTaken())),
+    const inserted = yield* insertAll(
+      target,
+      missing.map(({ job }) => job)
+    ).pipe(
+      Effect.catchIf(
+        (fault) => fault.kind === "duplicate" && triesLeft > 0,
+        () => Effect.fail(new KeyTaken())
+      ),
       Effect.catchTag("KeyTaken", (taken) => Effect.succeed(taken))
     )
     if (inserted instanceof KeyTaken) {
@@ -157,8 +190,7 @@ const insertMissing = (
     const firstIds = new Map([...first].map(([name, { index }]) => [name, created.get(index)?.id]))
     return jobs.map((job, index): Enqueued => {
       const name = nameOf(job)
-      return created.get(index)
-        ?? { id: holders.get(name)?.id ?? firstIds.get(name) ?? unanswered(), created: false }
+      return created.get(index) ?? { id: holders.get(name)?.id ?? firstIds.get(name) ?? unanswered(), created: false }
     })
   })
 
@@ -174,30 +206,42 @@ const refuseConflicts = (
   holders: Holders,
   first: ReadonlyMap<string, { readonly job: NewJob }>
 ): Effect.Effect<void, IdempotencyConflict> =>
-  Effect.forEach(jobs, (job) => {
-    if (Option.isNone(job.idempotency)) return Effect.void
-    const name = Statements.keyName(job.idempotency.value)
-    const holder = holders.get(name)
-    const held = holder?.fingerprint
-      ?? Option.getOrUndefined(first.get(name)?.job.idempotency ?? Option.none())?.fingerprint
-    return held === undefined || held === job.idempotency.value.fingerprint
-      ? Effect.void
-      : Effect.fail(new IdempotencyConflict({ jobId: Option.map(Option.fromNullable(holder), ({ id }) => id), jobType: job.type }))
-  }, { discard: true })
+  Effect.forEach(
+    jobs,
+    (job) => {
+      if (Option.isNone(job.idempotency)) return Effect.void
+      const name = Statements.keyName(job.idempotency.value)
+      const holder = holders.get(name)
+      const held =
+        holder?.fingerprint ?? Option.getOrUndefined(first.get(name)?.job.idempotency ?? Option.none())?.fingerprint
+      return held === undefined || held === job.idempotency.value.fingerprint
+        ? Effect.void
+        : Effect.fail(
+            new IdempotencyConflict({
+              jobId: Option.map(Option.fromNullable(holder), ({ id }) => id),
+              jobType: job.type
+            })
+          )
+    },
+    { discard: true }
+  )
 
 /** Inserts jobs in few statements. Ids of one statement follow each other by the session's step. */
 const insertAll = (
   { packet, session, tables }: Target,
   jobs: ReadonlyArray<NewJob>
 ): Effect.Effect<ReadonlyArray<Enqueued>, MysqlFault> =>
-  Effect.gen(function*() {
+  Effect.gen(function* () {
     const step = jobs.length > 1 ? yield* idStep(session) : 1n
-    const answers = yield* Effect.forEach(chunks(jobs, Statements.rowSizes, { weigh, limit: packet / 2 }), ([size, part]) =>
-      Effect.map(
-        session.execute(Statements.insert(tables, size), part.flatMap(Statements.insertValues)),
-        ({ insertId }) =>
-          part.map((_, index): Enqueued => ({ id: idAfter(insertId, BigInt(index) * step), created: true }))
-      ))
+    const answers = yield* Effect.forEach(
+      chunks(jobs, Statements.rowSizes, { weigh, limit: packet / 2 }),
+      ([size, part]) =>
+        Effect.map(
+          session.execute(Statements.insert(tables, size), part.flatMap(Statements.insertValues)),
+          ({ insertId }) =>
+            part.map((_, index): Enqueued => ({ id: idAfter(insertId, BigInt(index) * step), created: true }))
+        )
+    )
     return answers.flat()
   })
 
@@ -217,11 +261,13 @@ const chunks = <A>(
   weight: { readonly weigh: (item: A) => number; readonly limit: number }
 ): ReadonlyArray<readonly [size: number, part: ReadonlyArray<A>]> => {
   const parts: Array<readonly [number, ReadonlyArray<A>]> = []
-  for (let start = 0; start < items.length;) {
-    const size = sizes.find((candidate) =>
-      start + candidate <= items.length
-      && items.slice(start, start + candidate).reduce((sum, item) => sum + weight.weigh(item), 0) <= weight.limit
-    ) ?? 1
+  for (let start = 0; start < items.length; ) {
+    const size =
+      sizes.find(
+        (candidate) =>
+          start + candidate <= items.length
+          && items.slice(start, start + candidate).reduce((sum, item) => sum + weight.weigh(item), 0) <= weight.limit
+      ) ?? 1
     parts.push([size, items.slice(start, start + size)])
     start += size
   }

@@ -16,6 +16,7 @@ export type FaultKind =
   | "data"
   | "denied"
   | "missing"
+  | "no_savepoint"
   | "other"
 
 /**
@@ -61,6 +62,7 @@ const byNumber: { readonly [errno: number]: FaultKind } = {
   1049: "missing",
   1054: "missing",
   1146: "missing",
+  1305: "no_savepoint",
   1153: "data",
   1264: "data",
   1265: "data",
@@ -124,13 +126,14 @@ const hints = {
   data: "A value does not fit its column or the server's max_allowed_packet.",
   denied: "Grant the database user what the README lists for its role.",
   missing: 'Create the tables: Migrations.run, or migrate: "auto" with a user who may create tables.',
+  no_savepoint: "The caller's transaction ended while the library was at work in it.",
   other: "Look the number up in the MySQL error reference, and the statement up in the server's log."
 }
 
 /** The fault of a verb inside of the caller's transaction, which the caller has to run again where it was undone. */
 export const toTransactionError =
-  (verb: string) =>
+  (verb: string, repeatable = false) =>
   (fault: MysqlFault): StoreError | TransactionAborted =>
     fault.kind === "deadlock" || fault.kind === "lock_wait"
       ? new TransactionAborted({ verb, reason: fault.kind })
-      : toStoreError(verb, false)(fault)
+      : toStoreError(verb, repeatable)(fault)

@@ -5,6 +5,7 @@ import { type Duration, Effect, Option } from "effect"
 import type { JobId } from "../JobRecord.js"
 import { type EndedJob, type JobFilter, JobStore } from "../JobStore.js"
 import { JobNotEnded, JobNotFound } from "../QueueError.js"
+import * as CallersTransaction from "./CallersTransaction.js"
 import * as Claiming from "./Claiming.js"
 import * as CompletingWith from "./CompletingWith.js"
 import type { Connections } from "./Connections.js"
@@ -24,7 +25,7 @@ export interface MysqlJobStoreOptions {
   readonly worker: Connections
   /** For what callers ask: enqueue, get, cancel and the rest. */
   readonly client: Connections
-  /** For `completeWith`, which holds one for as long as the caller's effect runs. */
+  /** For `completeWith` and `transaction`, which hold one for as long as the caller's effect runs. */
   readonly transactions: Connections
   readonly statementTimeout: Duration.Duration
   /** The server's `max_allowed_packet`, in bytes. */
@@ -36,6 +37,7 @@ export interface MysqlJobStoreOptions {
 export const make = (options: MysqlJobStoreOptions): JobStore["Type"] => {
   const { client, packet, statementTimeout, tables, worker } = options
   const joining = { whenLost: "again", timeout: statementTimeout } as const
+  const looking = { ...joining, reads: true } as const
   const reading = (verb: string, statement: string) =>
     Effect.map(
       Transaction.run(client, verb, "again", (session) => session.script([statement])),
@@ -47,17 +49,18 @@ export const make = (options: MysqlJobStoreOptions): JobStore["Type"] => {
     requireTransaction: Transaction.requireTransaction,
     refuseTransaction: Transaction.refuseTransaction,
     detached: Transaction.detached,
+    transaction: CallersTransaction.make(options.transactions),
     claim: Claiming.make(tables, worker, options.fronts),
     renew: Settling.makeRenew(tables, worker, statementTimeout),
     settle: Settling.makeSettle(tables, worker, packet),
     completeWith: CompletingWith.make(tables, options.transactions),
 
     get: (id) =>
-      Transaction.joined(client, "get", joining, (session) =>
+      Transaction.joined(client, "get", looking, (session) =>
         Effect.map(session.execute(Read.get(tables), [id]), firstRecord)
       ),
     find: (scope, key) =>
-      Transaction.joined(client, "find", joining, (session) =>
+      Transaction.joined(client, "find", looking, (session) =>
         Effect.map(session.execute(Read.find(tables), [hex(scope), hex(key)]), firstRecord)
       ),
     list: (filter, after, limit) =>

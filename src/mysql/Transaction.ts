@@ -2,17 +2,15 @@
  * The one place where the library opens, joins and retries transactions.
  */
 import * as SqlClient from "@effect/sql/SqlClient"
+import type { Connection } from "@effect/sql/SqlConnection"
 import { Context, type Duration, Effect, Option, Schedule } from "effect"
-import { InTransaction, NotInTransaction, type StoreError, type TransactionAborted } from "../QueueError.js"
+import { InTransaction, NotInTransaction, type StoreError, TransactionAborted } from "../QueueError.js"
 import type { Connections } from "./Connections.js"
 import { MysqlFault, toStoreError, toTransactionError } from "./MysqlFault.js"
 import { fromTransaction, type OwnSession, type Session } from "./Session.js"
 
-/** The connection of the caller's open transaction; it travels in the fiber's context (T1). */
-const openTransaction = Effect.map(
-  Effect.serviceOption(SqlClient.TransactionConnection),
-  Option.map(([connection]) => connection)
-)
+/** The connection of the caller's open transaction and its depth; they travel in the fiber's context (T1). */
+const openTransaction = Effect.serviceOption(SqlClient.TransactionConnection)
 
 /** Whether the caller has a transaction of an @effect/sql client open here. */
 export const isOpen: Effect.Effect<boolean> = Effect.map(openTransaction, Option.isSome)
@@ -77,26 +75,101 @@ const isFault = (error: unknown): error is MysqlFault => error instanceof MysqlF
 /**
  * Runs a verb in the caller's open transaction, or else in one of its own.
  *
- * In the caller's, a deadlock has undone everything and a lock wait a part of it (T5, T6): both become `TransactionAborted`,
- * and nothing is tried again here.
+ * In the caller's, a deadlock has undone everything and a lock wait a part of it (T5, T6): see {@link within}.
  */
 export const joined = <A, E>(
   connections: Connections,
   verb: string,
-  options: { readonly whenLost: WhenLost; readonly timeout: Duration.Duration },
+  options: { readonly whenLost: WhenLost; readonly timeout: Duration.Duration; readonly reads?: boolean },
   body: (session: Session) => Effect.Effect<A, E | MysqlFault>
 ): Effect.Effect<A, Exclude<E, MysqlFault> | StoreError | TransactionAborted> =>
   Effect.flatMap(openTransaction, (open) =>
     Option.match(open, {
       onNone: () => run(connections, verb, options.whenLost, (session) => transaction(session, body(session))),
-      onSome: (connection) =>
-        Effect.uninterruptible(body(fromTransaction(connection, options.timeout))).pipe(
-          Effect.catchAll(
-            (error): Effect.Effect<never, Exclude<E, MysqlFault> | StoreError | TransactionAborted> =>
-              Effect.fail(isFault(error) ? toTransactionError(verb)(error) : (error as Exclude<E, MysqlFault>))
+      onSome: ([connection, depth]) => {
+        if (aborted.has(connection)) return Effect.fail(new TransactionAborted({ verb, reason: "ended" }))
+        const session = fromTransaction(connection, options.timeout)
+        const checked =
+          options.reads === true ? body(session) : Effect.zipRight(requireOpen(session, verb), body(session))
+        return within(session, verb, checked, () => abort(session, connection, depth))
+      }
+    })
+  )
+
+/**
+ * Runs a verb in a transaction of the caller. Where a deadlock has undone all of it or a lock wait a part, the rest is rolled
+ * back too by `giveUp`, and the error tells the caller to run the transaction again: nothing is tried again here.
+ */
+export const within = <A, E>(
+  session: Session,
+  verb: string,
+  body: Effect.Effect<A, E | MysqlFault>,
+  giveUp: () => Effect.Effect<void> = () => refuseWrites(session)
+): Effect.Effect<A, Exclude<E, MysqlFault> | StoreError | TransactionAborted> =>
+  Effect.uninterruptible(
+    Effect.catchAll(body, (error): Effect.Effect<never, Exclude<E, MysqlFault> | StoreError | TransactionAborted> => {
+      // Whatever is no fault is an error of the verb.
+      if (!isFault(error)) return Effect.fail(error as Exclude<E, MysqlFault>)
+      const refused = Effect.fail(toTransactionError(verb)(error))
+      return error.kind === "deadlock" || error.kind === "lock_wait" ? Effect.zipRight(giveUp(), refused) : refused
+    })
+  )
+
+/**
+ * Whether the session has a transaction open, by the server's own word: the status flags of its answer, or, where a driver
+ * hides those, whether a savepoint is still there after it was set. Outside of a transaction it is not (errno 1305).
+ */
+export const isOpenOn = (session: Session): Effect.Effect<boolean, MysqlFault> =>
+  Effect.flatMap(session.execute("DO 0", []), ({ open }) =>
+    open !== undefined
+      ? Effect.succeed(open)
+      : session.command(`SAVEPOINT ${probe}`).pipe(
+          Effect.zipRight(session.command(`RELEASE SAVEPOINT ${probe}`)),
+          Effect.as(true),
+          Effect.catchIf(
+            ({ kind }) => kind === "no_savepoint",
+            () => Effect.succeed(false)
           )
         )
-    })
+  )
+
+const probe = "leasehold_probe"
+
+/** T5: after a deadlock that somebody caught there is no transaction any more, and a write would commit by itself. */
+const requireOpen = (session: Session, verb: string): Effect.Effect<void, MysqlFault | TransactionAborted> =>
+  Effect.flatMap(isOpenOn(session), (open) =>
+    open ? Effect.void : Effect.fail(new TransactionAborted({ verb, reason: "ended" }))
+  )
+
+/** Connections whose transaction the library has given up. A client makes the object anew for each transaction. */
+const aborted = new WeakSet<Connection>()
+
+/** Whether a deadlock has undone what was written in this use of a session, or the library has given it up. */
+export const isUndone = (session: OwnSession): boolean => session.undone() || aborted.has(session.connection)
+
+/**
+ * Ends a broken transaction so that nothing of it can commit, not even what a caller who caught the error still writes: he
+ * goes on in a transaction that only reads. Its savepoints are there again, or the client's roll back to one of them would
+ * hide the error behind a defect (T5).
+ */
+const abort = (session: Session, connection: Connection, depth: number): Effect.Effect<void> =>
+  Effect.suspend(() => {
+    aborted.add(connection)
+    return Effect.zipRight(
+      refuseWrites(session),
+      Effect.forEach(
+        Array.from({ length: depth }, (_, index) => `SAVEPOINT effect_sql_${index + 1}`),
+        (text) => Effect.ignore(session.command(text)),
+        { discard: true }
+      )
+    )
+  })
+
+/** Where even this fails, the session is dead and its transaction with it. */
+const refuseWrites = (session: Session): Effect.Effect<void> =>
+  session.command("ROLLBACK").pipe(
+    Effect.zipRight(session.command("START TRANSACTION READ ONLY")),
+    Effect.catchAll(() => Effect.void)
   )
 
 /**

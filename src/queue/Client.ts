@@ -1,7 +1,7 @@
 /**
  * What `Queue` does: checks, encodes, calls the store, and wakes the workers of this process.
  */
-import { Clock, Duration, Effect, Metric, Option, Schema, type Scope } from "effect"
+import { Clock, Context, Duration, Effect, Metric, Option, Schema, type Scope } from "effect"
 import type * as Job from "../Job.js"
 import { JobId, type JobRecord } from "../JobRecord.js"
 import {
@@ -87,6 +87,9 @@ export interface Client {
     requests: ReadonlyArray<Requested>,
     options?: { readonly requireTransaction?: boolean | undefined }
   ) => Effect.Effect<ReadonlyArray<Enqueued>, EnqueueError>
+  readonly withTransaction: <A, E, R>(
+    effect: Effect.Effect<A, E, R>
+  ) => Effect.Effect<A, E | InTransaction | TransactionAborted | StoreError, R>
   readonly get: (id: string) => Effect.Effect<JobRecord, FindError>
   readonly find: (idempotency: {
     readonly scope?: string
@@ -154,6 +157,18 @@ export const make: Effect.Effect<Client, never, JobStore | Wakeup | Scope.Scope>
         Effect.flatMap((jobs) => (jobs.length === 0 ? Effect.succeed([]) : insert(jobs, options?.requireTransaction))),
         spanned("enqueue", { jobs: requests.length })
       ),
+    withTransaction: (effect) =>
+      Effect.suspend(() => {
+        const written: Array<Written> = []
+        const noting = Effect.mapInputContext(
+          effect,
+          (context: Context.Context<Effect.Effect.Context<typeof effect>>) =>
+            Context.add(context, Uncommitted, Option.some(written))
+        )
+        return Effect.tap(store.transaction(noting), () =>
+          Effect.forEach(written, ([jobs, enqueued]) => told(jobs, enqueued), { discard: true })
+        )
+      }).pipe(spanned("withTransaction", {})),
     get,
     find: (idempotency) =>
       Effect.flatMap(
@@ -210,6 +225,13 @@ const isJobId = Schema.is(JobId)
 const checkId = (id: unknown): Effect.Effect<JobId, JobNotFound> =>
   isJobId(id) ? Effect.succeed(id) : Effect.fail(new JobNotFound({ jobId: typeof id === "string" ? id : typeof id }))
 
+type Written = readonly [jobs: ReadonlyArray<NewJob>, enqueued: ReadonlyArray<Enqueued>]
+
+/** What a `withTransaction` around the caller has enqueued so far; none outside of one. */
+class Uncommitted extends Context.Reference<Uncommitted>()("leasehold/queue/Uncommitted", {
+  defaultValue: (): Option.Option<Array<Written>> => Option.none()
+}) {}
+
 /** After an enqueue: counts what was created and wakes the workers of queues that have got a job to run now. */
 const announcer = (store: JobStore["Type"], wakeup: Wakeup["Type"]) => {
   const counters = new Map<string, Metric.Metric.Counter<number>>()
@@ -219,7 +241,7 @@ const announcer = (store: JobStore["Type"], wakeup: Wakeup["Type"]) => {
     counters.set(key, known)
     return known
   }
-  return (jobs: ReadonlyArray<NewJob>, enqueued: ReadonlyArray<Enqueued>): Effect.Effect<void> =>
+  const announce = (jobs: ReadonlyArray<NewJob>, enqueued: ReadonlyArray<Enqueued>, wake: Wakeup["Type"]["notify"]) =>
     Effect.gen(function* () {
       const queues = new Set<string>()
       for (const [index, job] of jobs.entries()) {
@@ -227,13 +249,20 @@ const announcer = (store: JobStore["Type"], wakeup: Wakeup["Type"]) => {
         yield* Metric.update(counterOf(job), 1)
         if (Option.isNone(job.due)) queues.add(job.queue)
       }
-      if (queues.size === 0) return
-      // Within a transaction the jobs are not visible yet, and nobody will say when they are (ruling 14).
-      const wake = yield* Effect.match(store.refuseTransaction("notify"), {
-        onFailure: () => wakeup.notifyLater,
-        onSuccess: () => wakeup.notify
-      })
       yield* Effect.forEach(queues, wake, { discard: true })
+    })
+  return (jobs: ReadonlyArray<NewJob>, enqueued: ReadonlyArray<Enqueued>): Effect.Effect<void> =>
+    Effect.matchEffect(store.refuseTransaction("notify"), {
+      onSuccess: () => announce(jobs, enqueued, wakeup.notify),
+      // The jobs are not visible yet; where the transaction is not ours, nobody will say when they are (ruling 14).
+      onFailure: () =>
+        Effect.flatMap(
+          Uncommitted,
+          Option.match({
+            onNone: () => announce(jobs, enqueued, wakeup.notifyLater),
+            onSome: (written) => Effect.sync(() => void written.push([jobs, enqueued]))
+          })
+        )
     })
 }
 
@@ -293,6 +322,12 @@ const look = <Type extends string, P, S, E>(
   }).pipe(
     // No transaction is open here: this one was the read's own.
     Effect.catchTag("TransactionAborted", ({ reason }) =>
-      Effect.fail(new StoreUnavailable({ verb: "result", reason, code: "transaction_aborted" }))
+      Effect.fail(
+        new StoreUnavailable({
+          verb: "result",
+          reason: reason === "ended" ? "deadlock" : reason,
+          code: "transaction_aborted"
+        })
+      )
     )
   )

@@ -13,6 +13,7 @@ import { operate } from "./verbs/operate.js"
 import { renew } from "./verbs/renew.js"
 import { replay } from "./verbs/replay.js"
 import { settle } from "./verbs/settle.js"
+import { transaction } from "./verbs/transaction.js"
 
 /** Declares the suite over a store. All tests share the store; each has a queue of its own. */
 export const contract = <E>(name: string, store: Layer.Layer<StoreUnderTest, E>): void =>
@@ -27,4 +28,5 @@ export const contract = <E>(name: string, store: Layer.Layer<StoreUnderTest, E>)
     completeWith(it)
     operate(it)
     maintain(it)
+    transaction(it)
   })
