@@ -10,8 +10,11 @@ import type { Level, Position } from "./statements/claim.js"
 
 /** Milliseconds between two full looks at the least. */
 const shortestPause = 50
+/** Milliseconds between two full looks at the most: so long a job that was committed late may wait, however dear they are. */
+const longestPause = 30_000
 /** A full look may take this share of the time: 1/20 while it is cheap, 1/100 where it takes more than 5 ms. */
-const pauseFactor = (cost: number): number => (cost > 5 ? 100 : 20)
+const pauseAfter = (cost: number): number =>
+  Math.min(longestPause, Math.max(shortestPause, cost * (cost > 5 ? 100 : 20)))
 
 /** What one look or claim saw at a level. */
 interface Mark {
@@ -47,9 +50,10 @@ export interface ClaimFront {
 export const make = (): ClaimFront => {
   let marks: ReadonlyArray<Mark> = Array.from({ length: 10 }, () => ({ live: false, from: undefined }))
   let lastFull = Number.NEGATIVE_INFINITY
-  let lastCost = 0
+  // What full looks cost here: the smaller of the last two, since one can be slow for reasons of its own.
+  let costs: readonly [last: number, before: number] = [0, 0]
 
-  const fullIsDue = (now: number) => now - lastFull >= Math.max(shortestPause, lastCost * pauseFactor(lastCost))
+  const fullIsDue = (now: number) => now - lastFull >= pauseAfter(Math.min(...costs))
   const mark = (priority: number, change: Mark) => {
     marks = marks.map((old, level) => (level === priority ? change : old))
   }
@@ -63,7 +67,7 @@ export const make = (): ClaimFront => {
     looked: ({ clock, endedAt, found, full, startedAt }) => {
       if (full) {
         lastFull = endedAt
-        lastCost = endedAt - startedAt
+        costs = [endedAt - startedAt, costs[0]]
       }
       const seen = new Map(found)
       marks = marks.map((old, priority) => {

@@ -49,6 +49,9 @@ const start = (database: Outside, ...args: ReadonlyArray<string>) =>
             schedule: Schedule.spaced("50 millis")
           }),
           Effect.flatMap(ended, ({ stderr }) => Effect.fail(new Error(`The demo ended too early: ${stderr}`)))
+        ).pipe(
+          Effect.timeout("40 seconds"),
+          Effect.tapError(() => tellOf(database))
         ),
       /** How it ended; nothing of its process group is left behind, but for the moment that the compiler's helper takes. */
       ended: Effect.tap(ended, () =>
@@ -58,6 +61,15 @@ const start = (database: Outside, ...args: ReadonlyArray<string>) =>
         )
       )
     })
+  )
+
+/** What the jobs say for themselves where a test waits in vain. */
+const tellOf = (database: Outside) =>
+  Effect.map(
+    database.query(
+      "SELECT id, state, token, attempt, attempts_left, due_at, UTC_TIMESTAMP(6) AS now, attempts FROM leasehold_jobs"
+    ),
+    (rows) => process.stderr.write(`${JSON.stringify(rows)}\n`)
   )
 
 /** None, where the table is not there yet: it appears some time after the process has. */

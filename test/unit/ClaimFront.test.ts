@@ -1,0 +1,112 @@
+import { describe, expect, it } from "@effect/vitest"
+import * as ClaimFront from "../../src/mysql/ClaimFront.js"
+
+const at = (second: number, id = 1) => ({
+  dueAt: `2026-01-01 00:00:${String(second).padStart(2, "0")}.000000`,
+  id: String(id)
+})
+const nothing = { found: [], clock: at(0, 0) }
+
+const look = (front: ClaimFront.ClaimFront, startedAt: number, cost: number) => {
+  const { full } = front.lookAt(startedAt)
+  front.looked({ ...nothing, full, startedAt, endedAt: startedAt + cost })
+  return full
+}
+
+describe("where claims begin", () => {
+  it("is the first job that was found at each level, and levels without jobs are not named", () => {
+    const front = ClaimFront.make()
+    expect(front.ready(0)).toBe(false)
+    expect(front.lookAt(0)).toMatchObject({ full: true })
+    front.looked({
+      full: true,
+      startedAt: 0,
+      endedAt: 1,
+      found: [
+        [2, at(5)],
+        [7, at(3)]
+      ],
+      clock: at(9, 0)
+    })
+    expect(front.ready(2)).toBe(true)
+    expect(front.live()).toEqual([
+      { priority: 2, from: at(5) },
+      { priority: 7, from: at(3) }
+    ])
+  })
+
+  it("moves to the first job of a claim, and past levels that the claim has used up", () => {
+    const front = ClaimFront.make()
+    front.looked({
+      full: true,
+      startedAt: 0,
+      endedAt: 1,
+      found: [
+        [2, at(5)],
+        [7, at(3)]
+      ],
+      clock: at(9, 0)
+    })
+    front.claimed(
+      [
+        [2, at(6)],
+        [2, at(8)]
+      ],
+      false
+    )
+    expect(front.live()).toEqual([
+      { priority: 2, from: at(6) },
+      { priority: 7, from: at(3) }
+    ])
+    front.claimed(
+      [
+        [7, at(4)],
+        [7, at(5)]
+      ],
+      false
+    )
+    expect(front.live()).toEqual([{ priority: 7, from: at(4) }])
+    front.claimed([[7, at(6)]], true)
+    expect(front.live()).toEqual([])
+    expect(front.ready(2)).toBe(false)
+  })
+
+  it("never moves back by a look that began at the mark, and does by a full one", () => {
+    const front = ClaimFront.make()
+    front.looked({ full: true, startedAt: 0, endedAt: 1, found: [[5, at(30)]], clock: at(40, 0) })
+    front.claimed([[5, at(30)]], true)
+    front.looked({ full: false, startedAt: 2, endedAt: 3, found: [], clock: at(20, 0) })
+    expect(front.lookAt(3).levels[5]).toEqual({ priority: 5, from: at(30) })
+    front.looked({ full: true, startedAt: 60, endedAt: 61, found: [], clock: at(20, 0) })
+    expect(front.lookAt(61).levels[5]).toEqual({ priority: 5, from: at(20, 0) })
+  })
+
+  it("is looked for from the start at most a twentieth of the time, and a hundredth where that is dear", () => {
+    const front = ClaimFront.make()
+    expect(look(front, 0, 4)).toBe(true)
+    expect(look(front, 50, 4)).toBe(false)
+    expect(look(front, 60, 4)).toBe(true)
+    expect(look(front, 100, 1)).toBe(false)
+    expect(look(front, 144, 50)).toBe(true)
+    expect(look(front, 275, 50)).toBe(true)
+    expect(look(front, 5_000, 1)).toBe(false)
+    expect(look(front, 5_400, 1)).toBe(true)
+  })
+
+  it("is looked for again soon after one look that was slow for reasons of its own, and after 30 seconds in any case", () => {
+    const front = ClaimFront.make()
+    look(front, 0, 1)
+    expect(look(front, 100, 10_000)).toBe(true)
+    expect(look(front, 10_200, 10_000)).toBe(true)
+    expect(look(front, 40_000, 1)).toBe(false)
+    expect(look(front, 50_300, 1)).toBe(true)
+  })
+
+  it("is looked for anew after a claim that failed", () => {
+    const front = ClaimFront.make()
+    front.looked({ full: true, startedAt: 0, endedAt: 1, found: [[5, at(30)]], clock: at(40, 0) })
+    front.forget()
+    expect(front.ready(2)).toBe(false)
+    expect(front.lookAt(2).levels[5]).toEqual({ priority: 5, from: at(30) })
+  })
+})
