@@ -3,7 +3,9 @@
  *
  * One namespace for each module: `import { Job, Queue, Worker } from "leasehold"`.
  */
+
 export * as Attempt from "./Attempt.js"
+export * as Enqueuer from "./adapters/Enqueuer.js"
 export * as Job from "./Job.js"
 export * as JobFailure from "./JobFailure.js"
 export * as JobRecord from "./JobRecord.js"

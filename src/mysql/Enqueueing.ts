@@ -29,6 +29,8 @@ interface Target {
   readonly tables: Tables
   readonly session: Session
   readonly packet: number
+  /** Whether rows were written. */
+  readonly progress: { begun: boolean }
 }
 
 /** How often an insert is tried when its key comes and goes under it. */
@@ -47,9 +49,12 @@ export const make =
         inCaller && keyed ? lookElsewhere(tables, connections, jobs) : Effect.succeed<Holders>(new Map())
       // One INSERT is its own transaction: a lone job without a key is one statement and one round trip.
       const alone = !inCaller && !keyed && jobs.length === 1
-      const body = (session: Session) => enqueue({ tables, session, packet }, jobs, secondLook, inCaller)
+      const body = (session: Session) =>
+        enqueue({ tables, session, packet, progress: { begun: false } }, jobs, secondLook, inCaller)
       return alone
-        ? Transaction.run(connections, "enqueue", "unknown", (session) => insertAll({ tables, session, packet }, jobs))
+        ? Transaction.run(connections, "enqueue", "unknown", (session) =>
+            insertAll({ tables, session, packet, progress: { begun: false } }, jobs)
+          )
         : Transaction.joined(connections, "enqueue", { whenLost: keyed ? "again" : "unknown", timeout }, body)
     })
   }
@@ -62,7 +67,7 @@ export const inTransaction = (
   jobs: ReadonlyArray<NewJob>,
   elsewhere: Option.Option<Session>
 ): Effect.Effect<ReadonlyArray<Enqueued>, IdempotencyConflict | MysqlFault> =>
-  enqueue({ tables, session, packet }, jobs, lookOn(tables, elsewhere, keysOf(jobs)), true)
+  enqueue({ tables, session, packet, progress: { begun: false } }, jobs, lookOn(tables, elsewhere, keysOf(jobs)), true)
 
 /**
  * In the caller's transaction the jobs come in as a whole or not at all by a savepoint, since the caller may go on after a
@@ -77,6 +82,10 @@ const enqueue = (
   const { session } = target
   const whole = enqueueKeyed(target, jobs, secondLook)
   if (!inCaller || jobs.length === 1) return whole
+  if (session.commands === false) {
+    // There is no savepoint to go back to: what is half done must not commit.
+    return Effect.tapError(whole, () => Effect.when(Transaction.refuseWrites(session), () => target.progress.begun))
+  }
   return Effect.gen(function* () {
     yield* session.command(`SAVEPOINT ${savepoint}`)
     const enqueued = yield* Effect.tapError(whole, (error) =>
@@ -228,22 +237,31 @@ const refuseConflicts = (
 
 /** Inserts jobs in few statements. Ids of one statement follow each other by the session's step. */
 const insertAll = (
-  { packet, session, tables }: Target,
+  { packet, progress, session, tables }: Target,
   jobs: ReadonlyArray<NewJob>
 ): Effect.Effect<ReadonlyArray<Enqueued>, MysqlFault> =>
   Effect.gen(function* () {
     const step = jobs.length > 1 ? yield* idStep(session) : 1n
-    const answers = yield* Effect.forEach(
-      chunks(jobs, Statements.rowSizes, { weigh, limit: packet / 2 }),
-      ([size, part]) =>
-        Effect.map(
-          session.execute(Statements.insert(tables, size), part.flatMap(Statements.insertValues)),
-          ({ insertId }) =>
-            part.map((_, index): Enqueued => ({ id: idAfter(insertId, BigInt(index) * step), created: true }))
+    const parts = chunks(jobs, Statements.rowSizes, { weigh, limit: packet / 2 })
+    const answers = yield* Effect.forEach(parts, ([size, part]) =>
+      session.execute(Statements.insert(tables, size), part.flatMap(Statements.insertValues)).pipe(
+        Effect.tap(() => {
+          progress.begun = true
+        }),
+        Effect.flatMap(({ insertId }) => exactId(session, insertId)),
+        Effect.map((first) =>
+          part.map((_, index): Enqueued => ({ id: idAfter(first, BigInt(index) * step), created: true }))
         )
+      )
     )
     return answers.flat()
   })
+
+/** A driver that was not told to keep large numbers exact has rounded an id from 2^53 on; the server still knows it. */
+const exactId = (session: Session, insertId: string): Effect.Effect<string, MysqlFault> =>
+  Number(insertId) < Number.MAX_SAFE_INTEGER
+    ? Effect.succeed(insertId)
+    : Effect.map(session.execute(Statements.lastInsertId, []), ({ rows }) => String(rows[0]?.["id"]))
 
 const idAfter = (first: string, distance: bigint): JobId =>
   JobId.make((BigInt(first) + distance).toString(), { disableValidation: true })

@@ -16,7 +16,7 @@ export type FaultKind =
   | "data"
   | "denied"
   | "missing"
-  | "no_savepoint"
+  | "in_transaction"
   | "other"
 
 /**
@@ -62,7 +62,7 @@ const byNumber: { readonly [errno: number]: FaultKind } = {
   1049: "missing",
   1054: "missing",
   1146: "missing",
-  1305: "no_savepoint",
+  1568: "in_transaction",
   1153: "data",
   1264: "data",
   1265: "data",
@@ -126,7 +126,7 @@ const hints = {
   data: "A value does not fit its column or the server's max_allowed_packet.",
   denied: "Grant the database user what the README lists for its role.",
   missing: 'Create the tables: Migrations.run, or migrate: "auto" with a user who may create tables.',
-  no_savepoint: "The caller's transaction ended while the library was at work in it.",
+  in_transaction: "A transaction is open where none should be; please report this.",
   other: "Look the number up in the MySQL error reference, and the statement up in the server's log."
 }
 

@@ -27,6 +27,11 @@ export interface Session {
   readonly execute: (text: string, values: ReadonlyArray<Value>) => Effect.Effect<Answer, MysqlFault>
   /** One statement without values, unprepared: SAVEPOINT and START TRANSACTION can not be prepared (errno 1295). */
   readonly command: (text: string) => Effect.Effect<Answer, MysqlFault>
+  /**
+   * False where the caller's library prepares everything, and so can send no such command. Then a broken transaction, and a
+   * bulk that failed half-way, are ended with their connection.
+   */
+  readonly commands?: boolean
 }
 
 /** A session that the library owns. */

@@ -117,23 +117,20 @@ export const within = <A, E>(
 
 /**
  * Whether the session has a transaction open, by the server's own word: the status flags of its answer, or, where a driver
- * hides those, whether a savepoint is still there after it was set. Outside of a transaction it is not (errno 1305).
+ * hides those, whether it refuses to set what the next transaction is to be like (errno 1568, T7). It is set to the default.
  */
 export const isOpenOn = (session: Session): Effect.Effect<boolean, MysqlFault> =>
   Effect.flatMap(session.execute("DO 0", []), ({ open }) =>
     open !== undefined
       ? Effect.succeed(open)
-      : session.command(`SAVEPOINT ${probe}`).pipe(
-          Effect.zipRight(session.command(`RELEASE SAVEPOINT ${probe}`)),
-          Effect.as(true),
+      : session.execute("SET TRANSACTION READ WRITE", []).pipe(
+          Effect.as(false),
           Effect.catchIf(
-            ({ kind }) => kind === "no_savepoint",
-            () => Effect.succeed(false)
+            ({ kind }) => kind === "in_transaction",
+            () => Effect.succeed(true)
           )
         )
   )
-
-const probe = "leasehold_probe"
 
 /** T5: after a deadlock that somebody caught there is no transaction any more, and a write would commit by itself. */
 const requireOpen = (session: Session, verb: string): Effect.Effect<void, MysqlFault | TransactionAborted> =>
@@ -166,10 +163,11 @@ const abort = (session: Session, connection: Connection, depth: number): Effect.
   })
 
 /** Where even this fails, the session is dead and its transaction with it. */
-const refuseWrites = (session: Session): Effect.Effect<void> =>
-  session.command("ROLLBACK").pipe(
-    Effect.zipRight(session.command("START TRANSACTION READ ONLY")),
-    Effect.catchAll(() => Effect.void)
+export const refuseWrites = (session: Session): Effect.Effect<void> =>
+  Effect.ignore(
+    session.commands === false
+      ? session.execute("KILL CONNECTION_ID()", [])
+      : Effect.zipRight(session.command("ROLLBACK"), session.command("START TRANSACTION READ ONLY"))
   )
 
 /**

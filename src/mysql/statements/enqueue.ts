@@ -92,5 +92,8 @@ export const keyName = ({ key, scope }: Key): string => `${hex(scope)}:${hex(key
 /** How far apart the ids of one INSERT are. */
 export const idStep = "SELECT @@auto_increment_increment AS step"
 
+/** The first id of the session's last INSERT, exactly. */
+export const lastInsertId = "SELECT CAST(LAST_INSERT_ID() AS CHAR) AS id"
+
 /** Duration that a look-up on a second connection may take before the caller's own connection decides. */
 export const secondLookTimeout = Duration.seconds(2)
