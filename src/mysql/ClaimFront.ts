@@ -4,17 +4,20 @@
  * A claim that starts at the head of the index walks over the delete-marked entries of all jobs that were taken before, and
  * while any transaction holds an old snapshot, purge cannot remove them: without this, throughput fell from 14.7k to 0.3k jobs
  * per second (SCHEMA). The price is that a job which was committed late, or returned with an older due time, may lie before
- * the mark; a full look finds it. Full looks are allowed a small share of the time, so the dearer one is, the rarer.
+ * the mark. So some looks begin two seconds back, where nearly all late commits lie, and some at the very start. Both are
+ * allowed a small share of the time: the dearer they are, the rarer.
  */
 import type { Level, Position } from "./statements/claim.js"
 
-/** Milliseconds between two full looks at the least. */
+/** Where a look begins: at the marks, two seconds before them where they are later than that, or at the start of each level. */
+export type Reach = "near" | "back" | "full"
+
+/** Milliseconds between two looks of one reach at the least. */
 const shortestPause = 50
 /** Milliseconds between two full looks at the most: so long a job that was committed late may wait, however dear they are. */
 const longestPause = 30_000
-/** A full look may take this share of the time: 1/20 while it is cheap, 1/100 where it takes more than 5 ms. */
-const pauseAfter = (cost: number): number =>
-  Math.min(longestPause, Math.max(shortestPause, cost * (cost > 5 ? 100 : 20)))
+/** The share of the time that looks back and cheap full ones may take is 1/20; full ones of more than 5 ms may take 1/100. */
+const pauseAfter = { back: (cost: number) => 20 * cost, full: (cost: number) => (cost > 5 ? 100 : 20) * cost }
 
 /** What one look or claim saw at a level. */
 interface Mark {
@@ -26,16 +29,16 @@ interface Mark {
 export interface ClaimFront {
   /** Whether the marks promise due jobs, so that a claim needs no look before it. */
   readonly ready: (now: number) => boolean
-  /** The levels to look at next: all ten from their start where a full look is due, else from their marks. */
-  readonly lookAt: (now: number) => { readonly full: boolean; readonly levels: ReadonlyArray<Level> }
+  /** How far the next look reaches, and from where it looks at each of the ten levels. */
+  readonly lookAt: (now: number) => { readonly reach: Reach; readonly levels: ReadonlyArray<Level> }
   /** The levels that a claim names: those with due jobs, from their marks. An empty level would cost a walk of its own. */
   readonly live: () => ReadonlyArray<Level>
   readonly looked: (look: {
-    readonly full: boolean
+    readonly reach: Reach
     readonly startedAt: number
     readonly endedAt: number
     readonly found: ReadonlyArray<readonly [priority: number, position: Position]>
-    /** Where a level that showed nothing begins next: a time before any transaction that may still commit, as a rule. */
+    /** Two seconds before the look, by the database's clock. */
     readonly clock: Position
   }) => void
   /** What a claim locked, in order. `exhausted`: it got less than it asked for, so nothing more is due after it. */
@@ -49,32 +52,34 @@ export interface ClaimFront {
 
 export const make = (): ClaimFront => {
   let marks: ReadonlyArray<Mark> = Array.from({ length: 10 }, () => ({ live: false, from: undefined }))
-  let lastFull = Number.NEGATIVE_INFINITY
-  // What full looks cost here: the smaller of the last two, since one can be slow for reasons of its own.
-  let costs: readonly [last: number, before: number] = [0, 0]
-
-  const fullIsDue = (now: number) => now - lastFull >= pauseAfter(Math.min(...costs))
+  let clock: Position | undefined
+  const budgets = { back: makeBudget("back"), full: makeBudget("full") }
   const mark = (priority: number, change: Mark) => {
     marks = marks.map((old, level) => (level === priority ? change : old))
   }
   return {
-    ready: (now) => marks.some(({ live }) => live) && !fullIsDue(now),
+    ready: (now) => marks.some(({ live }) => live) && !budgets.full.allows(now),
     lookAt: (now) => {
-      const full = fullIsDue(now)
-      return { full, levels: marks.map(({ from }, priority) => ({ priority, from: full ? undefined : from })) }
+      const reach = budgets.full.allows(now) ? "full" : budgets.back.allows(now) ? "back" : "near"
+      const begin = {
+        near: (from: Mark["from"]) => from,
+        back: (from: Mark["from"]) => earlier(from, clock),
+        full: () => undefined
+      }
+      return { reach, levels: marks.map(({ from }, priority) => ({ priority, from: begin[reach](from) })) }
     },
     live: () => marks.flatMap(({ from, live }, priority) => (live ? [{ priority, from }] : [])),
-    looked: ({ clock, endedAt, found, full, startedAt }) => {
-      if (full) {
-        lastFull = endedAt
-        costs = [endedAt - startedAt, costs[0]]
-      }
+    looked: ({ clock: seenAt, endedAt, found, reach, startedAt }) => {
+      clock = seenAt
+      // A full look is a look back, too.
+      if (reach !== "near") budgets.back.spent(startedAt, endedAt)
+      if (reach === "full") budgets.full.spent(startedAt, endedAt)
       const seen = new Map(found)
       marks = marks.map((old, priority) => {
         const position = seen.get(priority)
         if (position !== undefined) return { live: true, from: position }
-        // A look from the mark says nothing of what lies before it, so the mark never moves back here.
-        return { live: false, from: full || isBefore(old.from, clock) ? clock : old.from }
+        // Only a look from the start says that nothing lies before the mark, which may then move back.
+        return { live: false, from: reach === "full" || isBefore(old.from, seenAt) ? seenAt : old.from }
       })
     },
     claimed: (positions, exhausted) => {
@@ -92,5 +97,22 @@ export const make = (): ClaimFront => {
     }
   }
 }
+
+/** How often looks of one reach may happen, by what they cost: the smaller of the last two, since one can be slow by chance. */
+const makeBudget = (reach: "back" | "full") => {
+  let last = Number.NEGATIVE_INFINITY
+  let costs: readonly [last: number, before: number] = [0, 0]
+  return {
+    allows: (now: number) =>
+      now - last >= Math.min(longestPause, Math.max(shortestPause, pauseAfter[reach](Math.min(...costs)))),
+    spent: (startedAt: number, endedAt: number) => {
+      last = endedAt
+      costs = [endedAt - startedAt, costs[0]]
+    }
+  }
+}
+
+const earlier = (a: Position | undefined, b: Position | undefined): Position | undefined =>
+  a === undefined || b === undefined || isBefore(a, b) ? a : b
 
 const isBefore = (a: Position | undefined, b: Position): boolean => a === undefined || a.dueAt < b.dueAt

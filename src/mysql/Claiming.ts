@@ -50,7 +50,7 @@ const ensureReady = (
   Effect.suspend(() => {
     const startedAt = performance.now()
     if (front.ready(startedAt)) return Effect.succeed(true)
-    const { full, levels } = front.lookAt(startedAt)
+    const { levels, reach } = front.lookAt(startedAt)
     return Effect.map(session.script([Statements.look(tables, request, levels)]), ([answer]) => {
       const rows = answer?.rows ?? []
       const found = rows.map((row) => [Number(row["priority"]), positionOf(row)] as const)
@@ -61,7 +61,7 @@ const ensureReady = (
         return false
       }
       front.looked({
-        full,
+        reach,
         startedAt,
         endedAt: performance.now(),
         found: found.filter(([priority]) => priority <= 9),

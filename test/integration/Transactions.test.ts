@@ -55,7 +55,12 @@ const enqueuedCount = (job: Job.Definition) =>
   Effect.map(Metric.value(Metrics.bind(Metrics.enqueued, { queue: job.queue, type: job.type })), ({ count }) => count)
 
 const until = <A, E, R>(look: Effect.Effect<A, E, R>, isSo: (value: A) => boolean) =>
-  look.pipe(Effect.repeat({ until: isSo }), Effect.timeout("20 seconds"))
+  // A look that asks nobody would keep the event loop for itself without the pause.
+  look.pipe(
+    Effect.tap(() => Effect.sleep("10 millis")),
+    Effect.repeat({ until: isSo }),
+    Effect.timeout("20 seconds")
+  )
 
 /** Somebody waits for a row lock in this database. */
 const somebodyWaits = Effect.flatMap(Database, ({ query }) =>

@@ -8,18 +8,18 @@ const at = (second: number, id = 1) => ({
 const nothing = { found: [], clock: at(0, 0) }
 
 const look = (front: ClaimFront.ClaimFront, startedAt: number, cost: number) => {
-  const { full } = front.lookAt(startedAt)
-  front.looked({ ...nothing, full, startedAt, endedAt: startedAt + cost })
-  return full
+  const { reach } = front.lookAt(startedAt)
+  front.looked({ ...nothing, reach, startedAt, endedAt: startedAt + cost })
+  return reach === "full"
 }
 
 describe("where claims begin", () => {
   it("is the first job that was found at each level, and levels without jobs are not named", () => {
     const front = ClaimFront.make()
     expect(front.ready(0)).toBe(false)
-    expect(front.lookAt(0)).toMatchObject({ full: true })
+    expect(front.lookAt(0)).toMatchObject({ reach: "full" })
     front.looked({
-      full: true,
+      reach: "full",
       startedAt: 0,
       endedAt: 1,
       found: [
@@ -38,7 +38,7 @@ describe("where claims begin", () => {
   it("moves to the first job of a claim, and past levels that the claim has used up", () => {
     const front = ClaimFront.make()
     front.looked({
-      full: true,
+      reach: "full",
       startedAt: 0,
       endedAt: 1,
       found: [
@@ -73,11 +73,11 @@ describe("where claims begin", () => {
 
   it("never moves back by a look that began at the mark, and does by a full one", () => {
     const front = ClaimFront.make()
-    front.looked({ full: true, startedAt: 0, endedAt: 1, found: [[5, at(30)]], clock: at(40, 0) })
+    front.looked({ reach: "full", startedAt: 0, endedAt: 1, found: [[5, at(30)]], clock: at(40, 0) })
     front.claimed([[5, at(30)]], true)
-    front.looked({ full: false, startedAt: 2, endedAt: 3, found: [], clock: at(20, 0) })
+    front.looked({ reach: "near", startedAt: 2, endedAt: 3, found: [], clock: at(20, 0) })
     expect(front.lookAt(3).levels[5]).toEqual({ priority: 5, from: at(30) })
-    front.looked({ full: true, startedAt: 60, endedAt: 61, found: [], clock: at(20, 0) })
+    front.looked({ reach: "full", startedAt: 60, endedAt: 61, found: [], clock: at(20, 0) })
     expect(front.lookAt(61).levels[5]).toEqual({ priority: 5, from: at(20, 0) })
   })
 
@@ -104,9 +104,30 @@ describe("where claims begin", () => {
 
   it("is looked for anew after a claim that failed", () => {
     const front = ClaimFront.make()
-    front.looked({ full: true, startedAt: 0, endedAt: 1, found: [[5, at(30)]], clock: at(40, 0) })
+    front.looked({ reach: "full", startedAt: 0, endedAt: 1, found: [[5, at(30)]], clock: at(40, 0) })
     front.forget()
     expect(front.ready(2)).toBe(false)
     expect(front.lookAt(2).levels[5]).toEqual({ priority: 5, from: at(30) })
+  })
+
+  it("is looked for two seconds back, for late commits, while full looks are too dear", () => {
+    const front = ClaimFront.make()
+    const seen = (reach: ClaimFront.Reach, startedAt: number, cost: number) =>
+      front.looked({ reach, startedAt, endedAt: startedAt + cost, found: [], clock: at(20, 0) })
+    seen("full", 0, 400)
+    seen("full", 500, 400)
+    front.claimed([[5, at(21)]], true)
+    // A look back cost as much as the full one, for want of anything better known.
+    expect(front.lookAt(1_000).reach).toBe("near")
+    expect(front.lookAt(1_000).levels[5]).toEqual({ priority: 5, from: at(21) })
+    expect(front.lookAt(9_000)).toMatchObject({ reach: "back" })
+    expect(front.lookAt(9_000).levels[5]).toEqual({ priority: 5, from: at(20, 0) })
+    seen("back", 9_000, 1)
+    expect(front.lookAt(9_040).reach).toBe("near")
+    expect(front.lookAt(9_060).reach).toBe("back")
+    front.looked({ reach: "back", startedAt: 9_060, endedAt: 9_061, found: [[5, at(20, 7)]], clock: at(25, 0) })
+    expect(front.live()).toEqual([{ priority: 5, from: at(20, 7) }])
+    expect(front.lookAt(30_000).reach).toBe("back")
+    expect(front.lookAt(31_000).reach).toBe("full")
   })
 })
