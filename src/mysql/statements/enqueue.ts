@@ -79,7 +79,9 @@ export const keySizes = [100, 10, 1] as const
 export const findKeys = (tables: Tables, count: number, mode: "" | "FOR SHARE"): string =>
   `SELECT CAST(id AS CHAR) AS id, HEX(scope) AS scope, HEX(idempotency_key) AS idempotency_key,`
   + ` LOWER(HEX(request_hash)) AS request_hash FROM ${tables.jobs} FORCE INDEX (jobs_idempotency)`
-  + ` WHERE (scope, idempotency_key) IN (${Array.from({ length: count }, () => "(UNHEX(?), UNHEX(?))").join(", ")}) ${mode}`
+  + ` WHERE (scope, idempotency_key) IN (${Array.from({ length: count }, () => "(UNHEX(?), UNHEX(?))").join(", ")})`
+  // A limit of its own, since the session may have one for all selects.
+  + ` LIMIT ${count} ${mode}`
 
 export const keyValues = (keys: ReadonlyArray<Key>, count: number): ReadonlyArray<Value> =>
   Array.from({ length: count }, (_, index) => keys[Math.min(index, keys.length - 1)]).flatMap((key) =>

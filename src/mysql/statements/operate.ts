@@ -7,16 +7,16 @@ import type { Tables } from "../Tables.js"
 
 /** Locks one job by primary key and reads its state. Waits for whoever holds the row, for `innodb_lock_wait_timeout`. */
 export const lockOne = (tables: Tables): string =>
-  `SELECT state, token, cancel_requested FROM ${tables.jobs} WHERE id = CAST(? AS UNSIGNED) FOR UPDATE`
+  `SELECT state, token, cancel_requested FROM ${tables.jobs} WHERE id = CAST(? AS DECIMAL(20)) FOR UPDATE`
 
 /** Cancels a locked pending job. The token rises, since it is nobody's transition. Zero rows: it is not pending. */
 export const cancelPending = (tables: Tables): string =>
   `UPDATE ${tables.jobs} SET state = 4, token = token + 1, cancel_requested = 1, due_at = NULL,`
-  + ` finished_at = UTC_TIMESTAMP(6) WHERE id = CAST(? AS UNSIGNED) AND state = 0`
+  + ` finished_at = UTC_TIMESTAMP(6) WHERE id = CAST(? AS DECIMAL(20)) AND state = 0`
 
 /** Leaves a request for the holder of a locked running job. The token stays, so that he can settle. */
 export const requestCancel = (tables: Tables): string =>
-  `UPDATE ${tables.jobs} SET cancel_requested = 1 WHERE id = CAST(? AS UNSIGNED) AND state = 1`
+  `UPDATE ${tables.jobs} SET cancel_requested = 1 WHERE id = CAST(? AS DECIMAL(20)) AND state = 1`
 
 const renewed =
   "state = 0, token = token + 1, attempts_left = max_attempts, cancel_requested = 0, lease_owner = NULL,"
@@ -24,7 +24,7 @@ const renewed =
 
 /** Brings a locked ended job back with its full budget, due now. Zero rows: it is neither dead nor canceled. */
 export const retryOne = (tables: Tables): string =>
-  `UPDATE ${tables.jobs} SET ${renewed} WHERE id = CAST(? AS UNSIGNED) AND state IN (3, 4)`
+  `UPDATE ${tables.jobs} SET ${renewed} WHERE id = CAST(? AS DECIMAL(20)) AND state IN (3, 4)`
 
 /** The same for many, by primary key. */
 export const retryMany = (tables: Tables, ids: ReadonlyArray<JobId>): string =>

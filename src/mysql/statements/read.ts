@@ -14,8 +14,9 @@ const columns =
   + ` cancel_requested, lease_owner, payload_version, payload, output, error_code, error_message,`
   + ` ${["enqueued_at", "first_due_at", "due_at", "finished_at"].map(time).join(", ")}, CAST(attempts AS CHAR) AS attempts`
 
-// A cast, since comparing a number column with text would compare both as floating point (J10).
-const byId = "WHERE id = CAST(? AS UNSIGNED)"
+// A cast, since comparing a number column with text would compare both as floating point (J10); to DECIMAL, since a cast of
+// text to UNSIGNED is wrong above 2^63 (9.7.4: no row when run again, and errno 1292 in an UPDATE). By primary key all the same.
+const byId = "WHERE id = CAST(? AS DECIMAL(20))"
 
 /** One job by primary key; locks nothing. */
 export const get = (tables: Tables): string => `SELECT ${columns} FROM ${tables.jobs} ${byId}`
