@@ -28,7 +28,12 @@ export const isSet = (row: Row, column: string): boolean => Number(row[column]) 
 export const numberOf = (row: Row, column: string): Option.Option<number> =>
   Option.map(Option.fromNullable(row[column]), Number)
 
-const textOf = (row: Row, column: string): Option.Option<string> => Option.map(Option.fromNullable(row[column]), String)
+const textOf = (row: Row, column: string): Option.Option<string> =>
+  Option.map(Option.fromNullable(row[column]), (value) =>
+    value instanceof Uint8Array
+      ? Buffer.from(value.buffer, value.byteOffset, value.byteLength).toString("utf8")
+      : String(value)
+  )
 
 const payloadOf = (row: Row): string | null => Option.getOrNull(textOf(row, "payload"))
 
@@ -90,7 +95,7 @@ const decodeLedger = Schema.decodeUnknownOption(Schema.parseJson(Schema.Array(En
 
 /** The ledger of a row. It is read by people and by the read-back of a settlement: one that was damaged by hand reads as empty. */
 export const ledgerOf = (row: Row): ReadonlyArray<Attempt> =>
-  Option.getOrElse(decodeLedger(row["attempts"]), () => []).map((entry) => ({
+  Option.getOrElse(Option.flatMap(textOf(row, "attempts"), decodeLedger), () => []).map((entry) => ({
     attempt: entry.n,
     token: entry.t,
     worker: entry.w,

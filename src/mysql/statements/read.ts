@@ -9,10 +9,15 @@ import type { Tables } from "../Tables.js"
 // Microseconds as text: past the year 2255 they exceed 2^53. `NOW()` and UNIX_TIMESTAMP would depend on the time zone (V1).
 const time = (column: string) => `CAST(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', ${column}) AS CHAR) AS ${column}`
 
+// As bytes, since the caller's connection may have a character set that lacks most characters: the server would answer `?`.
+const bytes = (column: string) => `CAST(${column} AS BINARY) AS ${column}`
+
 const columns =
   "CAST(id AS CHAR) AS id, queue, type, priority, state, token, attempt, attempts_left, max_attempts,"
-  + ` cancel_requested, lease_owner, payload_version, payload, output, error_code, error_message,`
-  + ` ${["enqueued_at", "first_due_at", "due_at", "finished_at"].map(time).join(", ")}, CAST(attempts AS CHAR) AS attempts`
+  + ` cancel_requested, lease_owner, payload_version,`
+  + ` ${["payload", "output", "error_code", "error_message"].map(bytes).join(", ")},`
+  + ` ${["enqueued_at", "first_due_at", "due_at", "finished_at"].map(time).join(", ")},`
+  + " CAST(CAST(attempts AS CHAR CHARACTER SET utf8mb4) AS BINARY) AS attempts"
 
 // A cast, since comparing a number column with text would compare both as floating point (J10); to DECIMAL, since a cast of
 // text to UNSIGNED is wrong above 2^63 (9.7.4: no row when run again, and errno 1292 in an UPDATE). By primary key all the same.
