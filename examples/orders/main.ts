@@ -121,7 +121,8 @@ const run = (options: Options.Options, server: MysqlServer, stop: Effect.Effect<
 
     const left = Leftovers.describe(lines, { worker: worker.id, ephemeral, url: showUrl(server.url) })
     const lost = lines.filter(({ state }) => state === "dead" || state === "canceled").map(({ order }) => order)
-    const unplaced = yield* Effect.map(Ref.get(placed), (count) => options.orders - count)
+    // A stop may fall between a commit and its count: the rows know better.
+    const unplaced = options.orders - Math.max(yield* Ref.get(placed), lines.filter(({ old }) => !old).length)
     if (left.length > 0) yield* screen.say(left.join("\n"))
     if (lost.length > 0) {
       yield* screen.say(`Orders that will not be exported, since their jobs are dead: ${lost.join(", ")}.`)

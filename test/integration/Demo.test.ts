@@ -18,6 +18,8 @@ interface Ended {
   readonly stderr: string
 }
 
+type JobsThat = "exist" | "running" | "succeeded"
+
 /** Starts the demo in a process group of its own, which the end of the scope kills, whatever is left of it. */
 const start = (database: Outside, ...args: ReadonlyArray<string>) =>
   Effect.map(
@@ -42,7 +44,7 @@ const start = (database: Outside, ...args: ReadonlyArray<string>) =>
     ({ child, ended }) => ({
       kill: (signal: NodeJS.Signals) => Effect.sync(() => void child.kill(signal)),
       /** Waits until so many jobs are in a state; fails where the demo ends before. */
-      untilJobs: (state: "running" | "succeeded", count: number) =>
+      untilJobs: (state: JobsThat, count: number) =>
         Effect.raceFirst(
           Effect.repeat(countJobs(database, state), {
             until: (found) => found === count,
@@ -73,11 +75,15 @@ const tellOf = (database: Outside) =>
   )
 
 /** None, where the table is not there yet: it appears some time after the process has. */
-const countJobs = (database: Outside, state: "running" | "succeeded") =>
-  database.query("SELECT COUNT(*) AS n FROM leasehold_jobs WHERE state = ?", [state === "running" ? 1 : 2]).pipe(
-    Effect.map(([row]) => Number(row?.["n"])),
-    Effect.catchAllCause(() => Effect.succeed(0))
-  )
+const countJobs = (database: Outside, state: JobsThat) =>
+  database
+    .query("SELECT COUNT(*) AS n FROM leasehold_jobs WHERE state IN (?)", [
+      { exist: [0, 1, 2, 3, 4], running: [1], succeeded: [2] }[state]
+    ])
+    .pipe(
+      Effect.map(([row]) => Number(row?.["n"])),
+      Effect.catchAllCause(() => Effect.succeed(0))
+    )
 
 /** Whether anything of a process group is there. */
 const isAlive = (group: number | undefined): boolean => {
@@ -136,6 +142,7 @@ describe("the demo", () => {
       const database = yield* emptyDatabase()
       const work = ["--orders", "5", "--concurrency", "3", "--handler-delay", "1h", "--lease", "1s"]
       const first = yield* start(database, ...work)
+      yield* first.untilJobs("exist", 5)
       yield* first.untilJobs("running", 3)
       yield* first.kill("SIGKILL")
       expect(yield* first.ended).toMatchObject({ signal: "SIGKILL" })
@@ -166,6 +173,7 @@ describe("the demo", () => {
         "--lease",
         "20s"
       )
+      yield* demo.untilJobs("exist", 3)
       yield* demo.untilJobs("running", 2)
       yield* demo.kill("SIGINT")
       const [took, ended] = yield* Effect.timed(demo.ended)
