@@ -160,6 +160,37 @@ layer(queue(), { excludeTestServices: true, timeout: "2 minutes" })("a payload",
     })
   )
 
+  it.effect("may be answered by a result that is no JSON: its job ends all the same, and says why", () =>
+    Effect.gen(function* () {
+      const job = echoOn("odd-results")
+      const odd: ReadonlyArray<() => unknown> = [
+        () => 1n,
+        () => Number.NaN,
+        () => new Date(0),
+        () => nested(10_000),
+        () => ({
+          toJSON() {
+            throw new Error("secret 4242")
+          }
+        }),
+        () => "x".repeat(1024 * 1024)
+      ]
+      const handler = job.toLayer((index) => Effect.sync(odd[Number(index)] ?? (() => "none")))
+      const ids = yield* Queue.enqueueAll(
+        job,
+        odd.map((_, index) => index)
+      )
+      const worker = yield* Effect.fork(Effect.provide(Worker.run(workOn(job)), handler))
+      for (const { id } of ids) {
+        const dead = yield* Effect.flip(Queue.result(job, id))
+        expect(dead).toMatchObject({ _tag: "JobDead", code: "output_invalid" })
+        expect(dead.message).not.toContain("4242")
+        expect(yield* Queue.get(id)).toMatchObject({ attempt: 1, output: Option.none() })
+      }
+      yield* Fiber.interrupt(worker)
+    })
+  )
+
   it.effect("is text of any character, kept exactly, or refused: lone surrogates are never changed silently", () =>
     Effect.gen(function* () {
       const records = yield* roundTrip("unicode", [...texts, Object.fromEntries(texts.map((text) => [text, text]))])
