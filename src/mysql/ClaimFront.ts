@@ -15,7 +15,7 @@ export type Reach = "near" | "back" | "full"
 /** Milliseconds between two looks of one reach at the least. */
 const shortestPause = 50
 /** Milliseconds between two full looks at the most: so long a job that was committed late may wait, however dear they are. */
-const longestPause = 30_000
+const longestPause = 60_000
 /** The share of the time that looks back and cheap full ones may take is 1/20; full ones of more than 5 ms may take 1/100. */
 const pauseAfter = { back: (cost: number) => 20 * cost, full: (cost: number) => (cost > 5 ? 100 : 20) * cost }
 
