@@ -139,6 +139,36 @@ layer(orders.pipe(Layer.provideMerge(queue())), { excludeTestServices: true, tim
         })
     )
 
+    it.effect("a bulk that the database refuses half-way leaves nothing of itself, and the transaction goes on", () =>
+      Effect.gen(function* () {
+        const job = jobOn("half-way")
+        const sql = yield* SqlClient.SqlClient
+        const { query } = yield* Database
+        yield* query(
+          "CREATE TRIGGER refuse BEFORE INSERT ON leasehold_jobs FOR EACH ROW"
+            + " IF NEW.payload LIKE '%:4242}' THEN SIGNAL SQLSTATE '45000'; END IF"
+        )
+        const bulk = Queue.enqueueAll(
+          job,
+          Array.from({ length: 11 }, (_, index) => ({ order: index === 10 ? 4242 : index }))
+        )
+        const alone = yield* Effect.flip(bulk)
+        const kept = yield* sql
+          .withTransaction(
+            Effect.gen(function* () {
+              yield* insertOrder(90)
+              expect(yield* Effect.flip(bulk)).toMatchObject({ _tag: "StoreRejected" })
+              return yield* Queue.enqueue(job, { order: 90 })
+            })
+          )
+          .pipe(Effect.ensuring(query("DROP TRIGGER refuse")))
+        expect(alone).toMatchObject({ _tag: "StoreRejected", code: "ER_SIGNAL_EXCEPTION 1644" })
+        expect(kept.created).toBe(true)
+        expect(yield* jobsFor("half-way")).toEqual([90])
+        expect(yield* ordersBetween(90, 90)).toEqual([90])
+      })
+    )
+
     for (const depth of ["in the outermost transaction", "in a nested one"]) {
       it.effect(`a lock wait ${depth} is told apart, and nothing of the transaction commits`, () =>
         Effect.gen(function* () {
