@@ -148,12 +148,12 @@ export class InTransaction extends Data.TaggedError("InTransaction")<{ readonly 
  * catches this inside the transaction can write nothing more in it, and its commit commits nothing: let the error pass
  * through `withTransaction`, and run the whole transaction again.
  *
- * `deadlock` and `lock_wait` are what the call itself met. `ended`: there was no transaction any more when it was called, after
+ * `deadlock`, `lock_wait` and `timeout` are what the call itself met. `ended`: there was no transaction any more when it was called, after
  * an earlier deadlock that somebody caught, or a statement that commits by itself such as CREATE TABLE.
  */
 export class TransactionAborted extends Data.TaggedError("TransactionAborted")<{
   readonly verb: string
-  readonly reason: "deadlock" | "lock_wait" | "ended"
+  readonly reason: "deadlock" | "lock_wait" | "timeout" | "ended"
 }> {
   override get message() {
     return (
@@ -166,6 +166,7 @@ export class TransactionAborted extends Data.TaggedError("TransactionAborted")<{
 const abortions = {
   deadlock: "met a deadlock",
   lock_wait: "met a lock wait timeout",
+  timeout: "got no answer in time",
   ended: "found no transaction open any more"
 }
 

@@ -110,8 +110,18 @@ export const within = <A, E>(
     Effect.catchAll(body, (error): Effect.Effect<never, Exclude<E, MysqlFault> | StoreError | TransactionAborted> => {
       // Whatever is no fault is an error of the verb.
       if (!isFault(error)) return Effect.fail(error as Exclude<E, MysqlFault>)
-      const refused = Effect.fail(toTransactionError(verb)(error))
-      return error.kind === "deadlock" || error.kind === "lock_wait" ? Effect.zipRight(giveUp(), refused) : refused
+      if (error.kind === "deadlock" || error.kind === "lock_wait") {
+        return Effect.zipRight(giveUp(), Effect.fail(toTransactionError(verb)(error)))
+      }
+      // The statement may still wait for a lock and fail later. What ends the transaction is queued behind it, before whatever
+      // the caller sends next, and not waited for.
+      if (error.kind === "timeout") {
+        return Effect.interruptible(giveUp()).pipe(
+          Effect.timeoutOption("20 millis"),
+          Effect.zipRight(Effect.fail(new TransactionAborted({ verb, reason: "timeout" })))
+        )
+      }
+      return Effect.fail(toTransactionError(verb)(error))
     })
   )
 
@@ -152,23 +162,23 @@ export const isUndone = (session: OwnSession): boolean => session.undone() || ab
 const abort = (session: Session, connection: Connection, depth: number): Effect.Effect<void> =>
   Effect.suspend(() => {
     aborted.add(connection)
-    return Effect.zipRight(
-      refuseWrites(session),
-      Effect.forEach(
-        Array.from({ length: depth }, (_, index) => `SAVEPOINT effect_sql_${index + 1}`),
-        (text) => Effect.ignore(session.command(text)),
-        { discard: true }
-      )
-    )
+    const savepoints = Array.from({ length: depth }, (_, index) => `SAVEPOINT effect_sql_${index + 1}`)
+    // In one packet, which an error ends: a START TRANSACTION after a ROLLBACK that failed would commit.
+    return Effect.ignore(session.command(["ROLLBACK", readOnly, ...savepoints].join("; ")))
   })
+
+const readOnly = "START TRANSACTION READ ONLY"
 
 /** Where even this fails, the session is dead and its transaction with it. */
 export const refuseWrites = (session: Session): Effect.Effect<void> =>
-  Effect.ignore(
-    session.commands === false
-      ? session.execute("KILL CONNECTION_ID()", [])
-      : Effect.zipRight(session.command("ROLLBACK"), session.command("START TRANSACTION READ ONLY"))
-  )
+  session.commands === false
+    ? Effect.ignore(session.execute("KILL CONNECTION_ID()", []))
+    : Effect.ignore(
+        Effect.all([session.command("ROLLBACK"), session.command(readOnly)], {
+          concurrency: "unbounded",
+          discard: true
+        })
+      )
 
 /**
  * A transaction on a session of the library, at READ COMMITTED. A failure leaves it open: the session is rolled back where it

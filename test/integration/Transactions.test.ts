@@ -221,6 +221,55 @@ layer(orders.pipe(Layer.provideMerge(queue())), { excludeTestServices: true, tim
       )
     }
 
+    it.scoped(
+      "an enqueue that is not answered in time gives the transaction up, although its statement still waits",
+      () =>
+        Effect.gen(function* () {
+          const { url } = yield* Database
+          const stranger = yield* outside(url)
+          const job = jobOn("slow")
+          const install = yield* Layer.build(
+            MysqlQueue.layer({ migrate: "off", statementTimeout: "300 millis" }).pipe(
+              Layer.provideMerge(MysqlClient.layer({ url: Redacted.make(url), maxConnections: 2 }))
+            )
+          )
+          const idempotency = { scope: "slow", key: "k" }
+          for (const nested of [false, true]) {
+            yield* stranger.query(
+              "START TRANSACTION; INSERT INTO leasehold_jobs (queue, type, first_due_at, due_at, enqueued_at, scope,"
+                + " idempotency_key) VALUES ('stranger', 't', NOW(6), NOW(6), NOW(6), 'slow', 'k')"
+            )
+            const met = yield* Deferred.make<unknown>()
+            const caller = yield* Effect.fork(
+              Effect.gen(function* () {
+                const sql = yield* SqlClient.SqlClient
+                const enqueue = Queue.enqueue(job, { order: 130 }, { idempotency })
+                // Caught, so that the client commits: it may not commit an order whose job is not there.
+                yield* sql.withTransaction(
+                  Effect.zipRight(
+                    insertOrder(130),
+                    (nested ? sql.withTransaction(enqueue) : enqueue).pipe(
+                      Effect.matchEffect({
+                        onFailure: (error) => Deferred.succeed(met, error),
+                        onSuccess: (answer) => Deferred.succeed(met, answer)
+                      })
+                    )
+                  )
+                )
+              }).pipe(Effect.exit, Effect.provide(install))
+            )
+            // A nested one's rollback waits behind the statement.
+            if (nested) yield* Effect.sleep("600 millis")
+            else expect(yield* Deferred.await(met)).toMatchObject({ _tag: "TransactionAborted", reason: "timeout" })
+            yield* stranger.query("ROLLBACK")
+            yield* Fiber.join(caller)
+            expect(yield* Deferred.await(met)).toMatchObject({ _tag: "TransactionAborted", reason: "timeout" })
+            expect(yield* ordersBetween(130, 130)).toEqual([])
+            expect(yield* jobsFor("slow")).toEqual([])
+          }
+        })
+    )
+
     it.effect("a deadlock that the enqueue meets is told apart, and nothing of the transaction commits", () =>
       Effect.gen(function* () {
         const job = jobOn("deadlock")
