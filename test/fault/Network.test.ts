@@ -332,4 +332,26 @@ layer(database, { excludeTestServices: true, timeout: "2 minutes" })("through a 
       expect(Duration.toMillis(time)).toBeLessThan(6_000)
     })
   )
+
+  it.scoped("an idle worker asks one statement at each poll, and a trickle of jobs does not make it poll more", () =>
+    Effect.gen(function* () {
+      const { context, job, proxy, rows, work } = yield* scene()
+      // Every statement passes, and is counted.
+      proxy.rules.push({ matches: /./, action: { delay: 0 } })
+      yield* work((n) => Effect.succeed(n), { poll: "200 millis", maintenance: false })
+      yield* Effect.sleep("1 second")
+      const before = proxy.hits[0] ?? 0
+      yield* Effect.sleep("3 seconds")
+      // A poll comes after 160 to 200 ms.
+      expect((proxy.hits[0] ?? 0) - before).toBeLessThanOrEqual(3_000 / 160 + 1)
+      expect((proxy.hits[0] ?? 0) - before).toBeGreaterThanOrEqual(8)
+      const idle = proxy.hits[0] ?? 0
+      yield* Effect.forEach([1, 2, 3], (n) => Effect.delay(Queue.enqueue(job, { n }), "500 millis"), {
+        discard: true
+      }).pipe(Effect.provide(context))
+      yield* until(rows("state"), succeeded(3))
+      // An insert, a look, a claim of two packets, a settlement and the look after it for each job, beside the polls.
+      expect((proxy.hits[0] ?? 0) - idle).toBeLessThanOrEqual(3 * 8 + 3_000 / 160)
+    })
+  )
 })
