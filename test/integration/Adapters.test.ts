@@ -18,7 +18,7 @@ import * as PrismaAdapter from "../../src/adapters/prisma.js"
 import * as TypeOrm from "../../src/adapters/typeorm.js"
 import { Enqueuer, Job, Queue, QueueError } from "../../src/index.js"
 import { Database, outside } from "../support/Mysql.js"
-import { PrismaClient } from "../support/prisma/client.js"
+import * as PrismaClient from "../support/PrismaClient.js"
 import { queue } from "../support/QueueOnMysql.js"
 
 /** What a transaction of a library offers to a test. */
@@ -110,7 +110,7 @@ const libraries: { readonly [name: string]: (url: string) => Promise<Library> } 
       database: pathname.slice(1),
       connectionLimit: 4
     })
-    const prisma = new PrismaClient({ adapter })
+    const prisma = PrismaClient.make(adapter)
     return {
       transact: (use) =>
         prisma.$transaction((tx) =>
