@@ -4,6 +4,7 @@ import { Deferred, Duration, Effect, Layer, Schema } from "effect"
 import { Job, JobStore, Queue, RetryPolicy, Worker } from "../../src/index.js"
 import { Database, outside } from "../support/Mysql.js"
 import { queue } from "../support/QueueOnMysql.js"
+import { until } from "../support/Until.js"
 
 const retry = RetryPolicy.fixed({ delay: "10 millis", jitter: 0, maxAttempts: 5 })
 const Parent = Job.make("fan.parent", { payload: { n: Schema.Number }, queue: "fan.parents", retry })
@@ -14,13 +15,6 @@ const Child = Job.make("fan.child", {
 })
 const Idle = Job.make("fan.idle", { payload: {}, queue: "fan.idle", retry })
 const Slow = Job.make("fan.slow", { payload: {}, success: Schema.String, queue: "fan.slow", retry })
-
-const until = <A, E, R>(look: Effect.Effect<A, E, R>, isSo: (value: A) => boolean) =>
-  look.pipe(
-    Effect.tap(() => Effect.sleep("20 millis")),
-    Effect.repeat({ until: isSo }),
-    Effect.timeoutFail({ duration: "40 seconds", onTimeout: () => new Error("it never became so") })
-  )
 
 layer(queue(), { excludeTestServices: true, timeout: "2 minutes" })("bursts and locks", (it) => {
   it.scoped(
@@ -73,7 +67,8 @@ layer(queue(), { excludeTestServices: true, timeout: "2 minutes" })("bursts and 
         const children = parents.reduce((sum, _, n) => sum + 1 + (n % 5), 0)
         yield* until(
           query("SELECT COUNT(*) AS ended FROM leasehold_jobs WHERE type LIKE 'fan.%' AND state = 2"),
-          ([row]) => row?.["ended"] === parents.length + children
+          ([row]) => row?.["ended"] === parents.length + children,
+          "40 seconds"
         )
         expect(seen.size).toBe(children)
         expect(yield* query("SELECT COUNT(*) AS jobs FROM leasehold_jobs WHERE type = 'fan.child'")).toEqual([

@@ -6,6 +6,7 @@ import { Deferred, Duration, Effect, Layer, Logger, Option, Redacted, Ref, Schem
 import { Job, MysqlQueue, Queue, RetryPolicy, Worker } from "../../src/index.js"
 import { Database, database } from "../support/Mysql.js"
 import * as Proxy from "../support/Proxy.js"
+import { until } from "../support/Until.js"
 
 /** The statements that the proxy looks for. */
 const claimLock = /FOR UPDATE SKIP LOCKED/
@@ -50,13 +51,6 @@ const scene = (options: MysqlQueue.Options = {}) =>
       direct.query(`SELECT ${columns} FROM leasehold_jobs WHERE queue = ? ORDER BY id`, [job.queue])
     return { ...direct, proxy, job, context, work, runs, rows }
   })
-
-const until = <A, E, R>(look: Effect.Effect<A, E, R>, isSo: (value: A) => boolean) =>
-  look.pipe(
-    Effect.tap(() => Effect.sleep("20 millis")),
-    Effect.repeat({ until: isSo }),
-    Effect.timeoutFail({ duration: "30 seconds", onTimeout: () => new Error("it never became so") })
-  )
 
 const succeeded = (count: number) => (rows: ReadonlyArray<Record<string, unknown>>) =>
   rows.filter(({ state }) => state === 2).length === count

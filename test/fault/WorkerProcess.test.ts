@@ -3,6 +3,7 @@ import { Effect, Layer, Option } from "effect"
 import { Queue, Worker } from "../../src/index.js"
 import { Database } from "../support/Mysql.js"
 import { queue } from "../support/QueueOnMysql.js"
+import { until } from "../support/Until.js"
 import * as WorkerProcess from "../support/WorkerProcess.js"
 import { makeJob, type Setup } from "../support/workerMain.js"
 
@@ -14,13 +15,6 @@ const history = Layer.effectDiscard(
     )
   )
 )
-
-const until = <A, E, R>(look: Effect.Effect<A, E, R>, isSo: (value: A) => boolean) =>
-  look.pipe(
-    Effect.tap(() => Effect.sleep("20 millis")),
-    Effect.repeat({ until: isSo }),
-    Effect.timeoutFail({ duration: "30 seconds", onTimeout: () => new Error("it never became so") })
-  )
 
 const processOn = (queueName: string, changes: Partial<Setup>) =>
   Effect.flatMap(Database, ({ url }) =>

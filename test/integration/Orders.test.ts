@@ -4,6 +4,7 @@ import { Cause, Deferred, Effect, Exit, Fiber, Layer, Option, Schema } from "eff
 import { Job, JobFailure, MysqlQueue, Queue, RetryPolicy, Worker } from "../../src/index.js"
 import { Database } from "../support/Mysql.js"
 import { queue } from "../support/QueueOnMysql.js"
+import { until } from "../support/Until.js"
 
 class OrderMissing extends Schema.TaggedError<OrderMissing>()("OrderMissing", { orderId: Schema.Number }) {}
 
@@ -29,14 +30,6 @@ const insertOrder = (id: number) =>
 
 const workOn = <T extends string, P, S, E>(job: Job.Job<T, P, S, E>) =>
   ({ jobs: [job], queues: { [job.queue]: { concurrency: 4 } }, lease: "2 seconds", poll: "50 millis" }) as const
-
-/** Looks again and again until it is so. */
-const until = <A, E, R>(look: Effect.Effect<A, E, R>, isSo: (value: A) => boolean) =>
-  look.pipe(
-    Effect.tap(() => Effect.sleep("20 millis")),
-    Effect.repeat({ until: isSo }),
-    Effect.timeout("30 seconds")
-  )
 
 layer(orders.pipe(Layer.provideMerge(queue())), { excludeTestServices: true, timeout: "2 minutes" })(
   "an order and its job",

@@ -6,6 +6,7 @@ import { Job, Metrics, MysqlQueue, Queue, Wakeup, Worker } from "../../src/index
 import { Database, outside } from "../support/Mysql.js"
 import * as Proxy from "../support/Proxy.js"
 import { queue } from "../support/QueueOnMysql.js"
+import { until } from "../support/Until.js"
 
 const jobOn = (queueName: string) => Job.make("order.ship", { payload: { order: Schema.Number }, queue: queueName })
 
@@ -53,14 +54,6 @@ const ear = (queueName: string) =>
 
 const enqueuedCount = (job: Job.Definition) =>
   Effect.map(Metric.value(Metrics.bind(Metrics.enqueued, { queue: job.queue, type: job.type })), ({ count }) => count)
-
-const until = <A, E, R>(look: Effect.Effect<A, E, R>, isSo: (value: A) => boolean) =>
-  // A look that asks nobody would keep the event loop for itself without the pause.
-  look.pipe(
-    Effect.tap(() => Effect.sleep("10 millis")),
-    Effect.repeat({ until: isSo }),
-    Effect.timeout("20 seconds")
-  )
 
 /** Somebody waits for a row lock in this database. */
 const somebodyWaits = Effect.flatMap(Database, ({ query }) =>

@@ -4,6 +4,7 @@ import { Cause, Deferred, Effect, Fiber, Layer, Logger, Metric, Option, Schema }
 import { Job, JobFailure, JobStore, Maintenance, Metrics, Queue, RetryPolicy, Worker } from "../../src/index.js"
 import { Database } from "../support/Mysql.js"
 import { queue } from "../support/QueueOnMysql.js"
+import { until } from "../support/Until.js"
 
 const retry = RetryPolicy.fixed({ delay: "10 millis", jitter: 0, maxAttempts: 2 })
 
@@ -27,13 +28,6 @@ const work = (
       Worker.layer({ jobs: [job], lease: "1 second", poll: "50 millis", ...options }),
       job.toLayer(({ n }) => handler(n))
     )
-  )
-
-const until = <A, E, R>(look: Effect.Effect<A, E, R>, isSo: (value: A) => boolean) =>
-  look.pipe(
-    Effect.tap(() => Effect.sleep("20 millis")),
-    Effect.repeat({ until: isSo }),
-    Effect.timeoutFail({ duration: "30 seconds", onTimeout: () => new Error("it never became so") })
   )
 
 const ended = (id: string) =>
