@@ -1,0 +1,72 @@
+/**
+ * From the call of `enqueue` to the start of the handler, on an idle queue.
+ */
+import { Effect, Option } from "effect"
+import type { Case, Settings, Variant } from "../Case.js"
+import * as Child from "../Child.js"
+import * as Database from "../Database.js"
+import { percentile } from "../Figure.js"
+import * as Verify from "../Verify.js"
+
+const spread = (samples: ReadonlyArray<number>) => ({
+  p50_ms: percentile(samples, 0.5),
+  p99_ms: percentile(samples, 0.99)
+})
+
+const sameProcess = (settings: Settings): Variant => {
+  const { concurrency, jobs, setup } = read(settings, 200)
+  return {
+    name: "same process",
+    peer: "leasehold",
+    jobs,
+    concurrency,
+    sample: Effect.gen(function* () {
+      const { url, ...session } = yield* Database.migrated
+      const child = yield* Child.start({ ...setup, act: "latency", url })
+      yield* child.go
+      const { samples } = yield* child.done
+      const rows = yield* Verify.rows(session, { succeeded: jobs })
+      return { figures: spread(samples), verified: rows && samples.length === jobs }
+    })
+  }
+}
+
+const otherProcess = (settings: Settings, poll: number): Variant => {
+  const { concurrency, jobs, setup } = read(settings, 100)
+  return {
+    name: `another process, poll ${poll} ms`,
+    peer: "leasehold",
+    jobs,
+    concurrency,
+    settings: { poll_ms: poll },
+    sample: Effect.gen(function* () {
+      const { url, ...session } = yield* Database.migrated
+      const worker = yield* Child.start({ ...setup, act: "serve", url, poll })
+      yield* worker.go
+      const client = yield* Child.start({ ...setup, act: "ask", url })
+      yield* client.go
+      const asked = yield* Effect.replicateEffect(client.mark, jobs)
+      const started = new Map((yield* Effect.replicateEffect(worker.mark, jobs)).map(({ at, n }) => [n, at]))
+      yield* worker.stop
+      yield* worker.done
+      const samples = asked.flatMap(({ at, n }) => {
+        const end = started.get(n)
+        return end === undefined ? [] : [end - at]
+      })
+      const rows = yield* Verify.rows(session, { succeeded: jobs })
+      return { figures: spread(samples), verified: rows && samples.length === jobs }
+    })
+  }
+}
+
+const read = (settings: Settings, fallback: number) => {
+  const jobs = Option.getOrElse(settings.jobs, () => fallback)
+  const concurrency = Option.getOrElse(settings.concurrency, () => 16)
+  return { jobs, concurrency, setup: { jobs, concurrency, payload: settings.payload } }
+}
+
+export const latency: Case = {
+  name: "latency",
+  about: "from the call of enqueue to the start of the handler, on an idle queue",
+  variants: (settings) => [sameProcess(settings), otherProcess(settings, 1_000), otherProcess(settings, 100)]
+}

@@ -1,0 +1,66 @@
+/**
+ * Cases that count jobs per second of one process: drain, lifecycle, enqueue, bulk.
+ */
+import { Effect, Option } from "effect"
+import type { Case, Settings, Variant } from "../Case.js"
+import * as Child from "../Child.js"
+import * as Database from "../Database.js"
+import { handled, race, repeated } from "../Meter.js"
+import type { Act } from "../process/Lines.js"
+import * as Verify from "../Verify.js"
+
+const leasehold = "leasehold"
+
+/** One process does one act on a database of its own, after another has filled it where there is something to drain. */
+const act = (
+  settings: Settings,
+  name: Act,
+  defaults: { readonly jobs: number; readonly concurrency: number }
+): Variant => {
+  const jobs = Option.getOrElse(settings.jobs, () => defaults.jobs)
+  const concurrency = Option.getOrElse(settings.concurrency, () => defaults.concurrency)
+  const setup = { jobs, concurrency, payload: settings.payload }
+  return {
+    name,
+    peer: leasehold,
+    jobs,
+    concurrency,
+    sample: Effect.gen(function* () {
+      const { url, ...session } = yield* Database.migrated
+      if (name === "drain") {
+        const filler = yield* Child.start({ ...setup, act: "fill", url })
+        yield* filler.go
+        yield* filler.done
+      }
+      const child = yield* Child.start({ ...setup, act: name, url })
+      const { done, figures } = yield* race([child], () => jobs)
+      const runs = name === "drain" || name === "lifecycle"
+      const rows = yield* Verify.rows(session, runs ? { succeeded: jobs } : { succeeded: 0, pending: jobs })
+      return { figures, verified: rows && repeated(done) === 0 && handled(done) === (runs ? jobs : 0) }
+    })
+  }
+}
+
+export const drain: Case = {
+  name: "drain",
+  about: "a worker runs jobs that were enqueued before",
+  variants: (settings) => [act(settings, "drain", { jobs: 20_000, concurrency: 32 })]
+}
+
+export const lifecycle: Case = {
+  name: "lifecycle",
+  about: "one process enqueues jobs in bulk, then runs them",
+  variants: (settings) => [act(settings, "lifecycle", { jobs: 20_000, concurrency: 32 })]
+}
+
+export const enqueue: Case = {
+  name: "enqueue",
+  about: "fibers enqueue one job at a time, each durable on return",
+  variants: (settings) => [act(settings, "enqueue", { jobs: 20_000, concurrency: 16 })]
+}
+
+export const bulk: Case = {
+  name: "bulk",
+  about: "enqueueAll of 10,000 jobs at a time",
+  variants: (settings) => [act(settings, "bulk", { jobs: 10_000, concurrency: 1 })]
+}

@@ -1,0 +1,52 @@
+/**
+ * The other end of a measured process: it listens for words and prints lines.
+ */
+import { createInterface } from "node:readline"
+import { Deferred, Effect, Schema } from "effect"
+import { type Line, Line as LineSchema, Usage } from "./Lines.js"
+import type { Tally } from "./Tally.js"
+
+const encode = Schema.encodeSync(LineSchema)
+
+export const say = (line: Line): Effect.Effect<void> =>
+  Effect.sync(() => void process.stdout.write(`${encode(line)}\n`))
+
+export interface Parent {
+  /** The parent said "go". */
+  readonly go: Effect.Effect<void>
+  /** The parent said "stop", or is gone. */
+  readonly stop: Effect.Effect<void>
+}
+
+/** The machine's monotonic clock in milliseconds: the same in all of its processes. */
+export const monotonic = (): number => Number(process.hrtime.bigint()) / 1e6
+
+let cpuAtGo = process.cpuUsage()
+
+export const usage = (tally: Tally) => {
+  const { system, user } = process.cpuUsage(cpuAtGo)
+  globalThis.gc?.()
+  const heap = process.memoryUsage().heapUsed / 2 ** 20
+  return { cpu: user + system, heap, handled: tally.handled(), repeated: tally.repeated() }
+}
+
+/** Listens from now on; answers questions about usage by itself. */
+export const listen = (tally: Tally): Effect.Effect<Parent> =>
+  Effect.gen(function* () {
+    const go = yield* Deferred.make<void>()
+    const stop = yield* Deferred.make<void>()
+    yield* Effect.sync(() => {
+      const input = createInterface({ input: process.stdin })
+      input.on("line", (word) => {
+        if (word === "go") {
+          cpuAtGo = process.cpuUsage()
+          Deferred.unsafeDone(go, Effect.void)
+        }
+        if (word === "usage") Effect.runSync(say(new Usage(usage(tally))))
+        if (word === "stop") Deferred.unsafeDone(stop, Effect.void)
+      })
+      // A parent that was killed closes the pipe: nobody would stop this process otherwise.
+      input.on("close", () => Deferred.unsafeDone(stop, Effect.void))
+    })
+    return { go: Deferred.await(go), stop: Deferred.await(stop) }
+  })

@@ -1,0 +1,161 @@
+/**
+ * A measured process of this library: a program as its users write it. Its one argument is a {@link Setup} as JSON.
+ */
+import { MysqlClient } from "@effect/sql-mysql2"
+import { Effect, Fiber, Layer, Logger, LogLevel, Redacted, Schema } from "effect"
+import { MysqlQueue, Queue, Worker } from "../../src/index.js"
+import { payload, queue, Work } from "../Work.js"
+import { Done, Mark, Ready, Setup } from "./Lines.js"
+import { listen, monotonic, type Parent, say, usage } from "./Parent.js"
+import * as Tally from "./Tally.js"
+
+/** Jobs for one call of `enqueueAll`: a program with more to enqueue would not keep all of them in memory either. */
+const chunk = 10_000
+
+const workerOptions = (setup: Setup) =>
+  ({
+    jobs: [Work],
+    queues: { [queue]: { concurrency: setup.concurrency } },
+    lease: setup.lease,
+    poll: setup.poll
+  }) satisfies Worker.Options
+
+const handler = (setup: Setup, tally: Tally.Tally) =>
+  Work.toLayer(({ n }) => {
+    tally.count(n)
+    if (setup.act !== "serve") return Effect.void
+    const said = setup.sayStarts ? say(new Mark({ n, at: monotonic() })) : Effect.void
+    return setup.handler === "hang" ? Effect.zipRight(said, Effect.never) : said
+  })
+
+/** Runs the worker until so many handlers have run, then stops it, which ends when all they answered is written. */
+const drain = (setup: Setup, tally: Tally.Tally) =>
+  Effect.gen(function* () {
+    const working = yield* Effect.fork(Worker.run(workerOptions(setup)))
+    yield* Effect.raceFirst(tally.full, Fiber.join(working))
+    yield* Fiber.interrupt(working)
+  })
+
+const fill = (setup: Setup) =>
+  Effect.forEach(
+    Array.from({ length: Math.ceil(setup.jobs / chunk) }, (_, index) => index * chunk),
+    (start) =>
+      Queue.enqueueAll(
+        Work,
+        Array.from({ length: Math.min(chunk, setup.jobs - start) }, (_, index) => payload(start + index, setup.payload))
+      ),
+    { discard: true }
+  )
+
+const enqueueSingly = (setup: Setup) =>
+  Effect.forEach(
+    Array.from({ length: setup.jobs }, (_, n) => n),
+    (n) => Queue.enqueue(Work, payload(n, setup.payload)),
+    { concurrency: setup.concurrency, discard: true }
+  )
+
+/** Between two jobs of a latency measurement: long enough that the first has ended, and never in step with the polls. */
+const pause = Effect.suspend(() => Effect.sleep(30 + 40 * Math.random()))
+
+/** Milliseconds from before the call of `enqueue` to the start of the handler, in this process. */
+const latency = (setup: Setup) =>
+  Effect.gen(function* () {
+    let started = (_at: number) => {}
+    const noted = Work.toLayer(() => {
+      started(monotonic())
+      return Effect.void
+    })
+    return yield* Effect.gen(function* () {
+      const working = yield* Effect.fork(Worker.run(workerOptions(setup)))
+      yield* Effect.sleep("500 millis")
+      const samples = yield* Effect.forEach(
+        Array.from({ length: setup.jobs }, (_, n) => n),
+        (n) =>
+          Effect.gen(function* () {
+            yield* pause
+            const start = yield* Effect.makeLatch()
+            let end = 0
+            started = (at) => {
+              end = at
+              start.unsafeOpen()
+            }
+            const begin = monotonic()
+            yield* Queue.enqueue(Work, payload(n, setup.payload))
+            yield* start.await
+            return end - begin
+          })
+      )
+      yield* Fiber.interrupt(working)
+      return samples
+    }).pipe(Effect.provide(noted))
+  })
+
+/** Enqueues one job now and then, and says when. */
+const ask = (setup: Setup) =>
+  Effect.forEach(
+    Array.from({ length: setup.jobs }, (_, n) => n),
+    (n) =>
+      Effect.gen(function* () {
+        yield* pause
+        yield* say(new Mark({ n, at: monotonic() }))
+        yield* Queue.enqueue(Work, payload(n, setup.payload))
+      }),
+    { discard: true }
+  )
+
+const serve = (setup: Setup, parent: Parent) =>
+  Effect.gen(function* () {
+    const working = yield* Effect.fork(Worker.run({ ...workerOptions(setup), shutdown: { grace: "100 millis" } }))
+    yield* Effect.raceFirst(parent.stop, Fiber.join(working))
+    yield* Fiber.interrupt(working)
+  })
+
+const nothing: ReadonlyArray<number> = []
+
+const perform = (setup: Setup, tally: Tally.Tally, parent: Parent) => {
+  switch (setup.act) {
+    case "drain":
+      return Effect.as(drain(setup, tally), nothing)
+    case "lifecycle":
+      return Effect.as(Effect.zipRight(fill(setup), drain(setup, tally)), nothing)
+    case "fill":
+    case "bulk":
+      return Effect.as(fill(setup), nothing)
+    case "enqueue":
+      return Effect.as(enqueueSingly(setup), nothing)
+    case "latency":
+      return latency(setup)
+    case "ask":
+      return Effect.as(ask(setup), nothing)
+    case "serve":
+      return Effect.as(serve(setup, parent), nothing)
+  }
+}
+
+const program = (setup: Setup) =>
+  Effect.gen(function* () {
+    const tally = yield* Tally.make(setup.jobs)
+    const parent = yield* listen(tally)
+    const live = handler(setup, tally).pipe(
+      Layer.provideMerge(
+        MysqlQueue.layer({ migrate: "off", connections: { client: Math.max(8, Math.min(100, setup.concurrency)) } })
+      ),
+      Layer.provideMerge(MysqlClient.layer({ url: Redacted.make(setup.url), maxConnections: 10 })),
+      Layer.provide(Logger.minimumLogLevel(LogLevel.Warning))
+    )
+    yield* Effect.gen(function* () {
+      yield* say(new Ready())
+      yield* parent.go
+      const began = monotonic()
+      const samples = yield* perform(setup, tally, parent)
+      const elapsed = monotonic() - began
+      yield* say(new Done({ ...usage(tally), elapsed, samples }))
+    }).pipe(Effect.provide(live))
+  })
+
+Effect.runPromiseExit(
+  Effect.flatMap(Schema.decodeUnknown(Schema.parseJson(Setup))(process.argv[2]), program).pipe(
+    Effect.tapErrorCause((cause) => Effect.logError(cause)),
+    Effect.provide(Logger.add(Logger.prettyLogger({ stderr: true, colors: false })))
+  )
+).then((exit) => process.exit(exit._tag === "Success" ? 0 : 1))
