@@ -1,5 +1,7 @@
 /**
  * One entry of a job's ledger, and what its text may hold.
+ *
+ * @module
  */
 import { Context, type DateTime, type Option } from "effect"
 

@@ -1,5 +1,7 @@
 /**
  * A job: a value with its name, the schemas of its payload, result and failures, and how it is to be run.
+ *
+ * @module
  */
 import { Context, Duration, Effect, type Exit, Layer, Option, Schema, type Scope } from "effect"
 import { type JobFailure, toOutcome, type Verdict } from "./JobFailure.js"
@@ -33,6 +35,7 @@ export interface Job<in out Type extends string, in out Payload, in out Success,
   }
   readonly success: Payload.Codec<Success>
   readonly failures: { readonly [tag: string]: Verdict<never> | undefined }
+  /** The key of an enqueue that names none. */
   readonly idempotencyKey: Option.Option<(payload: Payload) => string>
   /**
    * The layer that handles this job. `build` is the handler, or an effect that makes it: services that it takes from the
@@ -57,6 +60,11 @@ export type Requirements<H> = H extends (...args: never) => Effect.Effect<infer 
 
 /** The service that stands for the handler of the job with this type. It is provided by `job.toLayer`. */
 export interface JobHandler<in out Type extends string> {
+  /**
+   * Keeps this service apart from all others; there is no value of it.
+   *
+   * @internal
+   */
   readonly _: unique symbol
   readonly type: Type
 }
@@ -99,7 +107,8 @@ export interface Runnable {
 export const handlerTag = <Type extends string>(type: Type): Context.Tag<JobHandler<Type>, Runnable> =>
   Context.GenericTag<JobHandler<Type>, Runnable>(`leasehold/JobHandler/${type}`)
 
-type PayloadOption = Schema.Struct.Fields | Schema.Schema.AnyNoContext
+/** What the `payload` option takes: struct fields, or any schema whose encoded form is JSON. */
+export type PayloadOption = Schema.Struct.Fields | Schema.Schema.AnyNoContext
 
 /** The decoded payload of the `payload` option. */
 export type PayloadOf<P extends PayloadOption> = P extends Schema.Schema.AnyNoContext
@@ -108,11 +117,13 @@ export type PayloadOf<P extends PayloadOption> = P extends Schema.Schema.AnyNoCo
     ? Schema.Simplify<Schema.Struct.Type<P>>
     : never
 
-type TaggedOnly<E> = [E] extends [{ readonly _tag: string }]
+/** Refuses, at compile time, an `error` that has a member without a `_tag`. */
+export type TaggedOnly<E> = [E] extends [{ readonly _tag: string }]
   ? {}
   : { readonly error: "every member of `error` must have a `_tag`" }
 
-type FailuresOption<E> = [E] extends [never]
+/** The `failures` option: required, and exhaustive, where the job has errors of its own. */
+export type FailuresOption<E> = [E] extends [never]
   ? { readonly failures?: never }
   : [E] extends [{ readonly _tag: string }]
     ? {
@@ -121,6 +132,10 @@ type FailuresOption<E> = [E] extends [never]
       }
     : {}
 
+/** A step for each version: it gets the encoded form of that version and answers that of the next. One that throws makes the job dead. */
+export type MigrationSteps = Readonly<Record<number, (encoded: unknown) => unknown>>
+
+/** What {@link make} takes. */
 export interface Options<P extends PayloadOption, S extends Schema.Schema.AnyNoContext, E extends Schema.Schema.All> {
   /** Struct fields, or any schema whose encoded form is JSON. */
   readonly payload: P
@@ -136,7 +151,7 @@ export interface Options<P extends PayloadOption, S extends Schema.Schema.AnyNoC
   readonly idempotencyKey?: (payload: PayloadOf<P>) => string
   readonly version?: number
   /** For each version below `version`: from the encoded form of that version to that of the next. */
-  readonly migratePayload?: { readonly [fromVersion: number]: (encoded: unknown) => unknown }
+  readonly migratePayload?: MigrationSteps
 }
 
 /**
@@ -276,7 +291,7 @@ const upgrade = (
   text: string | null,
   stored: number,
   version: number,
-  steps: { readonly [fromVersion: number]: (encoded: unknown) => unknown }
+  steps: MigrationSteps
 ): Effect.Effect<unknown, PayloadInvalid> =>
   Effect.suspend(() => {
     try {

@@ -1,5 +1,7 @@
 /**
  * What a handler can say about a job that it could not finish.
+ *
+ * @module
  */
 import { Data, type Duration, Option } from "effect"
 import type { JobId } from "./JobRecord.js"

@@ -1,5 +1,7 @@
 /**
  * A job as it stands in the database, and the one table of what may happen to it.
+ *
+ * @module
  */
 import { type DateTime, Option, Schema } from "effect"
 import type { Attempt } from "./Attempt.js"

@@ -8,6 +8,8 @@
  * - Times are the database's, never the caller's (law 1).
  * - It fails with `StoreUnavailable` when nothing was written and trying again can help, with `StoreRejected` when it can not,
  *   and with `OutcomeUnknown` when an answer was lost that could not be asked for again (law 10).
+ *
+ * @module
  */
 import { Context, type DateTime, type Duration, type Effect, type Option } from "effect"
 import type { LeaseLost } from "./JobFailure.js"
@@ -44,6 +46,7 @@ export interface Enqueued {
   readonly created: boolean
 }
 
+/** Whose jobs to claim, and how many. */
 export interface ClaimRequest {
   readonly queue: string
   /** Only these types are claimed, and of each only payload versions up to the given one. */
@@ -78,6 +81,7 @@ export interface EndedJob {
   readonly state: "dead" | "canceled"
 }
 
+/** What a claim has taken, and what it has ended on its way. */
 export interface Claimed {
   readonly jobs: ReadonlyArray<ClaimedJob>
   readonly ended: ReadonlyArray<EndedJob>
@@ -133,6 +137,7 @@ export interface JobFilter {
   readonly state?: JobState
 }
 
+/** How many jobs of a queue are in one state. */
 export interface QueueCount {
   readonly queue: string
   readonly state: JobState
@@ -145,6 +150,7 @@ export interface Refusal {
   readonly verb: string
 }
 
+/** A late write that was refused, as it is remembered. */
 export interface RefusalRecord {
   readonly token: number
   readonly verb: string
@@ -155,11 +161,13 @@ export interface RefusalRecord {
 /** Where a walk over all jobs has come to; the empty text is the start. */
 export type Cursor = string
 
+/** How far a walk over all jobs has come. */
 export interface Walked {
   /** None: the walk has reached the end. */
   readonly next: Option.Option<Cursor>
 }
 
+/** A store of jobs. `MysqlQueue.layer` provides one, `MemoryQueue.layer` of `leasehold/testing` another. */
 export class JobStore extends Context.Tag("leasehold/JobStore")<
   JobStore,
   {

@@ -1,6 +1,8 @@
 /**
  * A worker's hold on a job: what proves it to the database, for how long it may be trusted without asking, and what its
  * holder can do.
+ *
+ * @module
  */
 import { Clock, Duration, Effect, type Option } from "effect"
 import type { JobFailure, LeaseLost, Permanent, Retryable } from "./JobFailure.js"
@@ -37,6 +39,7 @@ export interface Instant {
   readonly wall: number
 }
 
+/** This instant, by both clocks. */
 export const now: Effect.Effect<Instant> = Effect.map(
   Effect.zip(Clock.currentTimeNanos, Clock.currentTimeMillis),
   ([nanos, wall]) => ({ monotonic: Number(nanos) / 1e6, wall })

@@ -1,5 +1,7 @@
 /**
  * What a queue needs beside workers: jobs of vanished holders are ended, and ended jobs are deleted after a while.
+ *
+ * @module
  */
 import { Duration, Effect, Layer } from "effect"
 import { JobStore } from "./JobStore.js"
@@ -9,6 +11,7 @@ import type { InvalidOption } from "./QueueError.js"
 import * as Restarting from "./Restarting.js"
 import * as Setting from "./Setting.js"
 
+/** How often to reap and to clean, and how long ended jobs are kept. */
 export interface Options {
   /** About how often the reaper walks over all jobs; `false`: never. 1 second to 1 day, default 30 seconds. */
   readonly reap?: Duration.DurationInput | false

@@ -3,11 +3,15 @@
  *
  * The only labels are `queue`, `type` and `outcome`. Queues and types are those that the program's own jobs name, and outcomes
  * come from fixed lists, so the number of series is bounded whatever the jobs hold (scenario O2). Times are in seconds.
+ *
+ * @module
  */
 import { Metric, MetricBoundaries, MetricLabel } from "effect"
 
-type Counter = Metric.Metric.Counter<number>
-type Histogram = Metric.Metric.Histogram<number>
+/** A count that only rises. */
+export type Counter = Metric.Metric.Counter<number>
+/** How often which values occurred. */
+export type Histogram = Metric.Metric.Histogram<number>
 
 const seconds = MetricBoundaries.exponential({ start: 0.001, factor: 2, count: 20 })
 const counter = (name: string, description: string): Counter => Metric.counter(name, { description, incremental: true })

@@ -1,6 +1,8 @@
 /**
  * Creates, upgrades and checks the library's tables, for programs that do so apart from their workers: a deployment step, or
  * a database user of its own who may create tables.
+ *
+ * @module
  */
 import { MysqlClient } from "@effect/sql-mysql2/MysqlClient"
 import { Duration, Effect } from "effect"
@@ -10,6 +12,7 @@ import * as ServerCheck from "./mysql/ServerCheck.js"
 import * as Tables from "./mysql/Tables.js"
 import type { InvalidName, InvalidOption, MigrationError, StoreError, UnsupportedServer } from "./QueueError.js"
 
+/** Which tables. */
 export interface Options {
   /** Starts the names of all tables. Default `"leasehold_"`. */
   readonly tablePrefix?: string

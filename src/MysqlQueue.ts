@@ -1,5 +1,7 @@
 /**
  * The queue in MySQL: the layer that an application provides once, beside its own SQL client.
+ *
+ * @module
  */
 import { MysqlClient } from "@effect/sql-mysql2/MysqlClient"
 import { type Duration, Effect, Layer } from "effect"
@@ -14,6 +16,7 @@ import type { InvalidName, InvalidOption, MigrationError, StoreError, Unsupporte
 import * as Setting from "./Setting.js"
 import * as Wakeup from "./Wakeup.js"
 
+/** How {@link layer} treats the database. Each option has a default. */
 export interface Options {
   /**
    * What to do about the tables at start. `"auto"` (default): create or upgrade them. `"verify"`: fail with `SchemaOutdated`

@@ -1,5 +1,7 @@
 /**
  * How one attempt ended, and the one pure mapping from a handler's `Exit` to it.
+ *
+ * @module
  */
 import { Cause, Data, type Duration, Exit, Option } from "effect"
 
@@ -22,14 +24,28 @@ export type Outcome = Data.TaggedEnum<{
   Released: {}
 }>
 
+/** Makes outcomes, and tells them apart. */
 export const Outcome = Data.taggedEnum<Outcome>()
-export const { Canceled, Completed, Dead, Released, Retry, Snooze } = Outcome
+
+/** The job succeeded. */
+export const Completed = Outcome.Completed
+/** The attempt failed, and another one may follow. */
+export const Retry = Outcome.Retry
+/** The job failed for good. */
+export const Dead = Outcome.Dead
+/** The job runs later, at no cost. */
+export const Snooze = Outcome.Snooze
+/** The job was canceled while it ran. */
+export const Canceled = Outcome.Canceled
+/** The job is given back untouched. */
+export const Released = Outcome.Released
 
 /** Why the library interrupted a handler. */
 export type Interruption = "timeout" | "canceled" | "lost" | "shutdown"
 
 /** What the job definition knows about its own successes and failures. */
 export interface Interpreter<A, E> {
+  /** What a success is written as. */
   readonly success: (value: A) => Outcome
   /** None: ownership is lost, so nothing may be written. */
   readonly failure: (error: E) => Option.Option<Outcome>

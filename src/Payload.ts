@@ -1,6 +1,8 @@
 /**
  * Values of a job as exact text: payloads and outputs are stored as the JSON that their schema encodes to, and nothing that
  * JSON would change on the way is accepted.
+ *
+ * @module
  */
 import { createHash } from "node:crypto"
 import { Context, Effect, Either, ParseResult, Schema } from "effect"
@@ -17,18 +19,22 @@ export class Limit extends Context.Reference<Limit>()("leasehold/PayloadLimit", 
 /** Levels of nesting above which a value is refused, long before any recursion could overflow the stack. */
 const deepest = 1_000
 
+/** Both ways between values and stored text. */
 export interface Codec<A> {
   /** The value as text; null where the schema encodes to `undefined`, as `Schema.Void` does. */
   readonly encode: (value: A) => Effect.Effect<string | null, PayloadInvalid>
+  /** The value that a stored text stands for. */
   readonly decode: (text: string | null) => Effect.Effect<A, PayloadInvalid>
 }
 
-/** A schema of text, compiled once. `upgrade` changes the parsed JSON of an older release before it is decoded. */
-export const codec = <A, I>(
-  schema: Schema.Schema<A, I>,
-  jobType: string,
-  part: "payload" | "output"
-): Codec<A> & { readonly decodeJson: (json: unknown) => Effect.Effect<A, PayloadInvalid> } => {
+/** A codec that takes parsed JSON, too. */
+export interface JsonCodec<A> extends Codec<A> {
+  /** The value that parsed JSON stands for. */
+  readonly decodeJson: (json: unknown) => Effect.Effect<A, PayloadInvalid>
+}
+
+/** A schema as a codec, compiled once. `decodeJson` takes JSON that was parsed before, as the steps between versions leave it. */
+export const codec = <A, I>(schema: Schema.Schema<A, I>, jobType: string, part: "payload" | "output"): JsonCodec<A> => {
   const encodeValue = Schema.encodeEither(schema)
   const decodeValue = Schema.decodeUnknown(schema)
   const invalid = (reason: string) => new PayloadInvalid({ jobType, part, reason })

@@ -2,6 +2,8 @@
  * The client: enqueues jobs, asks about them, changes their fate, and claims them by hand.
  *
  * What reads or writes jobs joins the transaction that is open where it is called (law 6), unless its text says otherwise.
+ *
+ * @module
  */
 import { Context, type Duration, Effect, Layer, Option, type Scope } from "effect"
 import type * as Job from "./Job.js"
@@ -26,7 +28,7 @@ import type { Wakeup } from "./Wakeup.js"
 
 export type { ClaimOptions } from "./queue/ByHand.js"
 export type { ClaimError, EnqueueError, FindError, ListOptions, Requested, ResultError } from "./queue/Client.js"
-export type { CommonOptions, EnqueueOptions, RequestError } from "./queue/Request.js"
+export type { CommonOptions, EnqueueOptions, RequestError, When } from "./queue/Request.js"
 export type { Event, Story } from "./queue/Story.js"
 
 /** The client as a service. The functions of this module ask for it and call it. */
@@ -35,6 +37,7 @@ export class Queue extends Context.Tag("leasehold/Queue")<Queue, Client.Client>(
 /** The client, for as long as the scope is open: it settles the leases that are held by hand. */
 export const make: Effect.Effect<Queue["Type"], never, JobStore | Wakeup | Scope.Scope> = Client.make
 
+/** Provides the client over whatever store the context has. `MysqlQueue.layer` contains it. */
 export const layer: Layer.Layer<Queue, never, JobStore | Wakeup> = Layer.scoped(Queue, make)
 
 /**

@@ -1,6 +1,8 @@
 /**
  * Everything that the library can answer instead of what was asked for. What a handler says about its job is in
  * `JobFailure`. No error holds a payload, an output, a key, or the server's own text, which can quote all three.
+ *
+ * @module
  */
 import { Data, Option } from "effect"
 import type { JobId, JobState } from "./JobRecord.js"

@@ -3,6 +3,8 @@
  *
  * Whatever a policy answers is clamped to `[0, longestDelay]`, so no overflow, `NaN` or exception of a custom policy can
  * make a job run at once for ever, or at a time that no database column can hold.
+ *
+ * @module
  */
 import { Duration, Option } from "effect"
 
@@ -19,6 +21,7 @@ export interface InvalidSetting {
   readonly accepted: string
 }
 
+/** Made by {@link exponential}, {@link linear}, {@link fixed} or {@link custom}. */
 export interface RetryPolicy {
   /** How many times a job may start before a failure is final: 1 to 65,535, or `"unlimited"`. */
   readonly maxAttempts: number | "unlimited"
@@ -35,7 +38,8 @@ export interface RetryPolicy {
   readonly invalid: Option.Option<InvalidSetting>
 }
 
-interface Budget {
+/** What every policy takes. */
+export interface Budget {
   /** Default 10. */
   readonly maxAttempts?: number | "unlimited"
   /** Default 0.5: a delay of 10 seconds becomes 5 to 15 seconds. */

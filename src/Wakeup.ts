@@ -2,6 +2,8 @@
  * Signals within one process that a queue has got work, so that a worker need not wait for its next poll.
  *
  * They are hints: a poll finds every job without them. Workers of other processes are not told.
+ *
+ * @module
  */
 import { Context, Effect, FiberSet, Layer, Queue as Mailbox, type Scope } from "effect"
 
@@ -13,6 +15,7 @@ export interface Signal {
   readonly clear: Effect.Effect<void>
 }
 
+/** The signals of one process. */
 export class Wakeup extends Context.Tag("leasehold/Wakeup")<
   Wakeup,
   {
@@ -23,6 +26,7 @@ export class Wakeup extends Context.Tag("leasehold/Wakeup")<
      * milliseconds. So a worker hears of it late, never early (ruling 14); after that its poll finds it.
      */
     readonly notifyLater: (queue: string) => Effect.Effect<void>
+    /** An ear for the signals of a queue, until the scope closes. */
     readonly subscribe: (queue: string) => Effect.Effect<Signal, never, Scope.Scope>
   }
 >() {}
@@ -30,6 +34,7 @@ export class Wakeup extends Context.Tag("leasehold/Wakeup")<
 const firstDelay = 10
 const lastDelay = 640
 
+/** Signals for as long as the scope is open. */
 export const make: Effect.Effect<Wakeup["Type"], never, Scope.Scope> = Effect.gen(function* () {
   const ears = new Map<string, Set<Mailbox.Queue<void>>>()
   const backOffs = new Map<string, BackOff>()
@@ -85,4 +90,5 @@ interface BackOff {
   readonly restart: Effect.Latch
 }
 
+/** The signals of a process; `MysqlQueue.layer` contains them. */
 export const layer: Layer.Layer<Wakeup> = Layer.scoped(Wakeup, make)

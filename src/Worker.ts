@@ -1,5 +1,7 @@
 /**
  * Works on jobs: claims them, runs their handlers under leases, and writes how they ended.
+ *
+ * @module
  */
 import { Clock, Context, Duration, Effect, Layer } from "effect"
 import * as Attempt from "./Attempt.js"

@@ -2,6 +2,8 @@
  * Leasehold: durable background jobs in the MySQL that an application already has.
  *
  * One namespace for each module: `import { Job, Queue, Worker } from "leasehold"`.
+ *
+ * @module
  */
 
 export * as Attempt from "./Attempt.js"

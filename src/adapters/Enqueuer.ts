@@ -1,6 +1,8 @@
 /**
  * Enqueue from programs without Effect, in transactions that another library opened: the same jobs, options, statements and
  * rules as `Queue.enqueue`, behind promises.
+ *
+ * @module
  */
 import { Cause, type Duration, Effect, Exit, Option } from "effect"
 import type * as Job from "../Job.js"
@@ -23,6 +25,7 @@ import type { Executor } from "./Executor.js"
 
 export type { Executor } from "./Executor.js"
 
+/** How an enqueuer writes. Each option has a default. */
 export interface Options {
   /** As that of `MysqlQueue.layer`. Default `"leasehold_"`. */
   readonly tablePrefix?: string
@@ -51,6 +54,7 @@ export type EnqueueError =
 /** One job for `enqueueMany`, made by `request`. */
 export type Requested = Effect.Effect<NewJob, Request.RequestError>
 
+/** Enqueues in transactions that another library has opened. Made by {@link promise}. */
 export interface Enqueuer {
   /**
    * Adds one job in the open transaction; it commits or rolls back with it. Rejects with an {@link EnqueueError}, and with

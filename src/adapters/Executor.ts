@@ -6,7 +6,11 @@ import { fromPromises, type Session, type Value } from "../mysql/Session.js"
 
 /** A handle of another library, ready for `Enqueuer`. Made by the functions of `leasehold/adapters/*`. */
 export interface Executor {
-  /** The handle as a session, whose every statement takes so long at the most. */
+  /**
+   * The handle as a session, whose every statement takes so long at the most.
+   *
+   * @internal
+   */
   readonly session: (statementTimeout: Duration.Duration) => Session
   /** The library's own mark of a transaction; undefined where it has none, and the server is asked instead. */
   readonly isTransaction: boolean | undefined

@@ -1,11 +1,14 @@
 /**
  * Enqueue in a transaction of Drizzle on mysql2: `db.transaction(async (tx) => …)`.
+ *
+ * @module
  */
 import { type SQL, sql } from "drizzle-orm"
 import * as Executor from "./Executor.js"
 
 /** The `tx` of `db.transaction`, or a `db`. */
 export interface Handle {
+  /** Sends one statement; answers what the library answers. */
   execute(query: SQL): Promise<unknown>
 }
 

@@ -1,10 +1,13 @@
 /**
  * Enqueue in a transaction of Knex on mysql2: `knex.transaction(async (trx) => …)`.
+ *
+ * @module
  */
 import * as Executor from "./Executor.js"
 
 /** The `trx` of a transaction, or the `knex` of a configuration. */
 export interface Handle {
+  /** Sends one statement; answers what the library answers. */
   raw(text: string, bindings: Array<string | null>): PromiseLike<unknown>
 }
 

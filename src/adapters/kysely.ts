@@ -1,5 +1,7 @@
 /**
  * Enqueue in a transaction of Kysely on its MySQL dialect: `db.transaction().execute(async (trx) => …)`.
+ *
+ * @module
  */
 import { CompiledQuery, type QueryResult } from "kysely"
 import * as Executor from "./Executor.js"
@@ -7,6 +9,7 @@ import * as Executor from "./Executor.js"
 /** The `trx` of a transaction, or a `db`. */
 export interface Handle {
   readonly isTransaction: boolean
+  /** Sends one statement; answers what the library answers. */
   executeQuery(query: CompiledQuery<unknown>): Promise<QueryResult<unknown>>
 }
 

@@ -1,16 +1,20 @@
 /**
  * Enqueue in a transaction of mysql2: `await connection.beginTransaction()` and what follows on that connection.
+ *
+ * @module
  */
 import * as Executor from "./Executor.js"
 
 /** A connection of `mysql2/promise`; one of `mysql2` has it as `connection.promise()`. */
 export interface Connection {
+  /** Sends a prepared statement; answers rows or a result, and fields. */
   execute(options: Statement): Promise<readonly [unknown, unknown]>
+  /** Sends a statement as it is; answers the same. */
   query(options: Statement): Promise<readonly [unknown, unknown]>
 }
 
-/** The caller's settings for rows stay out of the library's statements. */
-interface Statement {
+/** A statement of the library. The caller's settings for rows stay out of it. */
+export interface Statement {
   sql: string
   values: Array<string | null>
   rowsAsArray: boolean

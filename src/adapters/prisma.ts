@@ -3,12 +3,16 @@
  *
  * Prisma prepares every raw statement, and MySQL prepares no SAVEPOINT. So an enqueue that has met a deadlock or a lock wait,
  * or a bulk that failed half-way, ends the transaction by ending its connection: `$transaction` rejects, whatever is caught.
+ *
+ * @module
  */
 import * as Executor from "./Executor.js"
 
 /** The `tx` of `prisma.$transaction`, or a `prisma`. */
 export interface Handle {
+  /** Sends a write; answers how many rows it changed. */
   $executeRawUnsafe(text: string, ...values: Array<string | null>): PromiseLike<number>
+  /** Sends a read; answers its rows. */
   $queryRawUnsafe(text: string, ...values: Array<string | null>): PromiseLike<unknown>
 }
 

@@ -1,10 +1,13 @@
 /**
  * Enqueue in a transaction of TypeORM on its `mysql` driver: `dataSource.transaction(async (manager) => …)`.
+ *
+ * @module
  */
 import * as Executor from "./Executor.js"
 
 /** The `manager` of a transaction, a `queryRunner` that has begun one, or a `dataSource`. */
 export interface Handle {
+  /** Sends one statement; answers what the library answers. */
   query(text: string, parameters: Array<string | null>): Promise<unknown>
 }
 

@@ -14,6 +14,7 @@ import * as Setting from "../Setting.js"
 import { type Settler, toSettlement } from "../Settler.js"
 import * as Timer from "../Timer.js"
 
+/** How to claim by hand. */
 export interface ClaimOptions {
   /** 300 ms to 1 day, default 30 seconds. A fiber of the scope renews it at every third. */
   readonly lease?: Duration.DurationInput

@@ -28,6 +28,7 @@ export type CommonOptions = When & {
   readonly priority?: number
 }
 
+/** What concerns one enqueue. */
 export type EnqueueOptions = CommonOptions & {
   /**
    * Makes the enqueue a replay of an earlier one with the same scope and key. Wins over the job's `idempotencyKey`. `key` has

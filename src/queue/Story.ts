@@ -15,6 +15,7 @@ export interface Event {
   readonly says: string
 }
 
+/** A job and all that happened to it. */
 export interface Story {
   readonly job: JobRecord
   /** Where the job stands now, as a sentence. */

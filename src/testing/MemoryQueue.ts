@@ -1,5 +1,7 @@
 /**
  * The queue without a database: the same contract in memory, on whatever `Clock` the program runs with, `TestClock` too.
+ *
+ * @module
  */
 import { Layer } from "effect"
 import type { JobStore } from "../JobStore.js"

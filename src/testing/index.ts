@@ -1,4 +1,6 @@
 /**
  * For the tests of programs that use Leasehold.
+ *
+ * @module
  */
 export * as MemoryQueue from "./MemoryQueue.js"
