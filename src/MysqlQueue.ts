@@ -58,8 +58,9 @@ const store = (options: Options): Layer.Layer<JobStore, StartError, MysqlClient>
       const tables = yield* Tables.make(options.tablePrefix ?? Tables.defaultPrefix)
       const { config } = yield* MysqlClient
       const { statementTimeout } = settings
+      const failover = Connections.makeFailover()
       const open = (size: number, session: string) =>
-        Connections.make(config, { size, statementTimeout, settings: session })
+        Connections.make(config, { size, statementTimeout, settings: session, failover })
       const worker = yield* open(settings.worker, Connections.pinned)
       const client = yield* open(settings.client, Connections.pinned)
       const transactions = yield* open(settings.transaction, Connections.forCallers)

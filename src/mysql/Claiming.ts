@@ -51,11 +51,17 @@ const ensureReady = (
     const startedAt = performance.now()
     if (front.ready(startedAt)) return Effect.succeed(true)
     const { levels, reach } = front.lookAt(startedAt)
-    return Effect.map(session.script([Statements.look(tables, request, levels)]), ([answer]) => {
+    return Effect.gen(function* () {
+      const [answer] = yield* session.script([Statements.look(tables, request, levels)])
       const rows = answer?.rows ?? []
       const found = rows.map((row) => [Number(row["priority"]), positionOf(row)] as const)
       const clock = found.find(([priority]) => priority === Statements.clockRow)
       const paused = found.some(([priority]) => priority === Statements.pausedRow)
+      // A primary that became a replica answers looks as ever, and may get no new jobs any more: an idle worker that went on to
+      // look at it would seem well (scenario F3).
+      if (found.some(([priority]) => priority === Statements.readOnlyRow)) {
+        yield* session.script([Statements.tryWrite(tables)])
+      }
       if (paused || clock === undefined) {
         front.forget()
         return false

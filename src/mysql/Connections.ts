@@ -30,7 +30,21 @@ export interface ConnectionOptions {
   readonly statementTimeout: Duration.Duration
   /** The first statement of each session: {@link pinned} or {@link forCallers}. */
   readonly settings: string
+  /** What pools with the same address know together about the server behind it. Default: each finds out for itself. */
+  readonly failover?: Failover
 }
+
+/**
+ * Whether the address leads elsewhere now. A server that answers a write as read-only has handed its role to another one, and
+ * all connections that were open at that moment lead to it still: they would go on to answer reads, ever more out of date
+ * (scenario F3). So none of them is used again; new ones are led to the new primary by whatever the address stands for.
+ */
+export interface Failover {
+  /** `performance.now()` of the last such answer. */
+  at: number
+}
+
+export const makeFailover = (): Failover => ({ at: Number.NEGATIVE_INFINITY })
 
 /**
  * READ COMMITTED: claims and settlements rely on it (SCHEMA: gap locks of REPEATABLE READ gave 137 deadlocks in 5 s). Strict
@@ -57,11 +71,18 @@ export const make = (
   options: ConnectionOptions
 ): Effect.Effect<Connections, never, Scope.Scope> =>
   Effect.map(openPool(config, options), (pool) => {
+    const failover = options.failover ?? makeFailover()
     const rested = new WeakMap<Mysql.Connection, number>()
+    const opened = new WeakMap<Mysql.Connection, number>()
+    pool.on("connection", (connection) => opened.set(connection, performance.now()))
+    const isPassedBy = (connection: Mysql.Connection) => (opened.get(connection) ?? 0) <= failover.at
+    const noteReadOnly = () => {
+      failover.at = performance.now()
+    }
     const use: Connections["use"] = (body, statementTimeout = options.statementTimeout) =>
       Effect.uninterruptible(
-        Effect.flatMap(acquire(pool, rested, statementTimeout), (connection) => {
-          const session = makeSession(connection, statementTimeout)
+        Effect.flatMap(acquire(pool, rested, isPassedBy, statementTimeout), (connection) => {
+          const session = makeSession(connection, statementTimeout, noteReadOnly)
           return Effect.onExit(body(session), (exit) =>
             session.broken()
               ? destroy(connection)
@@ -121,19 +142,17 @@ const openPool = (
 const acquire = (
   pool: Mysql.Pool,
   rested: WeakMap<Mysql.Connection, number>,
+  isPassedBy: (connection: Mysql.Connection) => boolean,
   timeout: Duration.Duration
 ): Effect.Effect<Mysql.PoolConnection, MysqlFault> =>
   Effect.flatMap(takeFrom(pool, timeout), (connection) => {
+    const next = Effect.suspend(() => acquire(pool, rested, isPassedBy, timeout))
+    if (isPassedBy(connection)) return Effect.zipRight(destroy(connection), next)
     const since = rested.get(connection)
     if (since === undefined || performance.now() - since < restBeforePing) return Effect.succeed(connection)
     return answerOf(timeout, connection, (callback) => connection.ping(callback)).pipe(
       Effect.as(connection),
-      Effect.catchAll(() =>
-        Effect.zipRight(
-          Effect.sync(() => connection.destroy()),
-          Effect.suspend(() => acquire(pool, rested, timeout))
-        )
-      )
+      Effect.catchAll(() => Effect.zipRight(destroy(connection), next))
     )
   })
 
@@ -171,7 +190,8 @@ const answerOf = (
 
 const makeSession = (
   connection: Mysql.PoolConnection,
-  timeout: Duration.Duration
+  timeout: Duration.Duration,
+  noteReadOnly: () => void
 ): OwnSession & { readonly broken: () => boolean; readonly failed: () => boolean } => {
   let broken = false
   let failed = false
@@ -180,6 +200,7 @@ const makeSession = (
     failed = true
     if (breaksSession(fault.kind)) broken = true
     if (fault.kind === "deadlock") undone = true
+    if (fault.kind === "read_only") noteReadOnly()
   }
   const note = (fault: MysqlFault) => Effect.sync(() => noteNow(fault))
   return {

@@ -10,6 +10,7 @@ export type FaultKind =
   | "row_locked"
   | "duplicate"
   | "read_only"
+  | "read_only_transaction"
   | "too_many_connections"
   | "connection"
   | "timeout"
@@ -38,16 +39,25 @@ const byNumber: { readonly [errno: number]: FaultKind } = {
   1205: "lock_wait",
   3572: "row_locked",
   1062: "duplicate",
-  // A primary that became a replica: --read-only, a read-only transaction, super_read_only, a refused GR commit.
+  // A primary that became a replica: --read-only, super_read_only, a commit or a statement that Group Replication refuses.
   1290: "read_only",
-  1792: "read_only",
   1836: "read_only",
   3100: "read_only",
+  3781: "read_only",
+  3782: "read_only",
+  3783: "read_only",
+  3796: "read_only",
+  3797: "read_only",
+  3798: "read_only",
+  3799: "read_only",
+  1792: "read_only_transaction",
   1040: "too_many_connections",
   1203: "too_many_connections",
   1226: "too_many_connections",
-  // The server ended the session or the statement before executing it: shutdown, KILL, idle for wait_timeout.
+  // The server ended the session or the statement before executing it: shutdown, KILL, idle for wait_timeout, a member that
+  // has left its group (offline mode).
   1053: "connection",
+  3032: "connection",
   1927: "connection",
   3168: "connection",
   4031: "connection",
@@ -78,11 +88,17 @@ const byNumber: { readonly [errno: number]: FaultKind } = {
 
 /** Faults of the session itself: it can not be used again. */
 export const breaksSession = (kind: FaultKind): boolean =>
-  kind === "connection" || kind === "timeout" || kind === "read_only"
+  kind === "connection" || kind === "timeout" || kind === "read_only" || kind === "read_only_transaction"
+
+/** What a server says that can not tell how its statement ended: an error in the middle of COMMIT, or a broken network. */
+const unknownEnds: ReadonlySet<number> = new Set([1158, 1159, 1160, 1161, 1180])
 
 /** Reads the driver's error. `sent`: the statement had left for the server. */
 export const fromDriver = (error: unknown, sent: boolean): MysqlFault => {
   const { code, errno } = errorFields(error)
+  if (errno !== undefined && unknownEnds.has(errno)) {
+    return new MysqlFault({ kind: "connection", code: `${code ?? "errno"} ${errno}`, ambiguous: sent })
+  }
   const kind = errno !== undefined ? byNumber[errno] : undefined
   if (kind !== undefined) return new MysqlFault({ kind, code: `${code ?? "errno"} ${errno}`, ambiguous: false })
   // Everything that the server itself answered has a positive number and a name that starts with ER_.
@@ -114,6 +130,8 @@ export const toStoreError =
       case "read_only":
       case "too_many_connections":
         return new StoreUnavailable({ verb, reason: fault.kind, code: fault.code })
+      case "read_only_transaction":
+        return new StoreUnavailable({ verb, reason: "read_only", code: fault.code })
       case "row_locked":
         return new StoreUnavailable({ verb, reason: "lock_wait", code: fault.code })
       default:

@@ -47,7 +47,8 @@ export type WhenLost = "again" | "unavailable" | "unknown"
 
 /**
  * Runs a verb on a session of the library. It runs again after a deadlock, which has undone all of it, and once more where the
- * session turned out to be dead before the statement was sent, or after it where `whenLost` allows that.
+ * session turned out to be dead before the statement was sent, or after it where `whenLost` allows that, and where it led to a
+ * server that has become read-only: the next session is a new one.
  */
 export const run = <A, E>(
   connections: Connections,
@@ -60,7 +61,9 @@ export const run = <A, E>(
     Effect.retry({ schedule: afterDeadlock, while: (error) => isFault(error) && error.kind === "deadlock" }),
     Effect.retry({
       times: 1,
-      while: (error) => isFault(error) && error.kind === "connection" && (whenLost === "again" || !error.ambiguous)
+      while: (error) =>
+        isFault(error)
+        && (error.kind === "read_only" || (error.kind === "connection" && (whenLost === "again" || !error.ambiguous)))
     }),
     Effect.catchAll(
       (error): Effect.Effect<never, Exclude<E, MysqlFault> | StoreError> =>
@@ -179,6 +182,12 @@ export const refuseWrites = (session: Session): Effect.Effect<void> =>
           discard: true
         })
       )
+
+/**
+ * Rolls back, whatever becomes of it: what the caller is told is why it came to that. A session on which it fails is given back
+ * to nobody, and the server rolls back when it is closed.
+ */
+export const rollBack = (session: OwnSession): Effect.Effect<void> => Effect.ignore(session.script(["ROLLBACK"]))
 
 /**
  * A transaction on a session of the library, at READ COMMITTED. A failure leaves it open: the session is rolled back where it

@@ -35,6 +35,8 @@ export interface Proxy {
   readonly blackHole: (on: boolean) => Effect.Effect<void>
   /** Refuses new connections and cuts those that are open. */
   readonly down: (on: boolean) => Effect.Effect<void>
+  /** Leads new connections to another server, as an address does after a failover; those that are open stay where they are. */
+  readonly aim: (target: string) => Effect.Effect<void>
   /** Cuts every connection that is open now. */
   readonly cut: Effect.Effect<void>
   /** Connections that the server has open through the proxy now. */
@@ -43,7 +45,7 @@ export interface Proxy {
 
 export const make = (target: string): Effect.Effect<Proxy, never, Scope.Scope> =>
   Effect.gen(function* () {
-    const url = new URL(target)
+    let url = new URL(target)
     const links = new Set<Link>()
     const rules: Array<Rule> = []
     const hits: Array<number> = []
@@ -89,6 +91,10 @@ export const make = (target: string): Effect.Effect<Proxy, never, Scope.Scope> =
           }),
           on ? cut : Effect.void
         ),
+      aim: (other) =>
+        Effect.sync(() => {
+          url = new URL(other)
+        }),
       cut,
       open: () => links.size
     }

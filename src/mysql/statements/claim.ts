@@ -24,9 +24,10 @@ export interface Level {
   readonly from: Position | undefined
 }
 
-/** The row of a look that says what time it is, and the one that says that the queue is paused. */
+/** Rows of a look that say what time it is, that the queue is paused, and that the server may take no writes. */
 export const clockRow = 255
 export const pausedRow = 254
+export const readOnlyRow = 253
 
 const dueText = (position: Position): string => {
   if (!/^[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}$/.test(position.dueAt)) {
@@ -49,8 +50,8 @@ const ofTypes = (types: ClaimRequest["types"]): string =>
     .join(" OR ")})`
 
 /**
- * The first due job of each level, whether the queue is paused, and a time two seconds before now: one plain read that locks
- * nothing. Each level costs one row, and the rows in front that are of other types or are marked as deleted.
+ * The first due job of each level, whether the queue is paused or the server read-only, and a time two seconds before now: one
+ * plain read that locks nothing. Each level costs one row, and the rows in front that are of other types or are marked as deleted.
  */
 export const look = (tables: Tables, request: ClaimRequest, levels: ReadonlyArray<Level>): string =>
   [
@@ -62,8 +63,15 @@ export const look = (tables: Tables, request: ClaimRequest, levels: ReadonlyArra
         + ` ORDER BY jobs.due_at, jobs.id LIMIT 1)`
     ),
     `SELECT ${pausedRow}, '', '' FROM ${tables.queues} WHERE name = ${Literal.name(request.queue)} AND paused = 1`,
+    `SELECT ${readOnlyRow}, '', '' FROM DUAL WHERE @@GLOBAL.read_only = 1 OR @@GLOBAL.innodb_read_only = 1`,
     `SELECT ${clockRow}, CAST(UTC_TIMESTAMP(6) - INTERVAL 2 SECOND AS CHAR), '0'`
   ].join("\nUNION ALL ")
+
+/**
+ * A write that changes nothing. A server that is read-only for this user refuses it with errno 1290 or 1836; one on which the
+ * user may write all the same does not.
+ */
+export const tryWrite = (tables: Tables): string => `UPDATE ${tables.jobs} SET token = token WHERE id = 0`
 
 /** One row where the queue is paused. */
 export const paused = (tables: Tables, queue: string): string =>
