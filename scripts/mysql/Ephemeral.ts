@@ -50,7 +50,7 @@ guarded() { "$@" </dev/null & echo $! > "$LEASEHOLD_DIR/child"; wait $!; }
 guarded "$1" --no-defaults --initialize-insecure $LEASEHOLD_INIT && [ ! -e "$LEASEHOLD_DIR/ended" ] && guarded "$@"
 code=$?
 kill $waiter 2>/dev/null
-tail -n 3 "$LEASEHOLD_DIR/error.log" >&2
+tail -n 8 "$LEASEHOLD_DIR/error.log" >&2
 rm -rf "$LEASEHOLD_DIR"
 exit $code
 `
@@ -77,8 +77,17 @@ const stop = (child: ChildProcess): Effect.Effect<void> =>
     child.stdin?.end()
   })
 
-/** Initialises and starts `binary` on a free port with a database `leasehold`; answers its URL once it takes connections. */
-export const start = (binary: string, extraArgs: ReadonlyArray<string>): Effect.Effect<string, string, Scope.Scope> =>
+/** More arguments for a `mysqld`, which may depend on the port that it gets. They win over the defaults. */
+export type ExtraArgs = ReadonlyArray<string> | ((port: number) => ReadonlyArray<string>)
+
+/**
+ * Initialises and starts `binary` on a free port with a database `leasehold`; answers its URL once it takes connections. Where
+ * another program was faster to take the port, it starts again on the next one, three times at most.
+ */
+export const start = (binary: string, extraArgs: ExtraArgs): Effect.Effect<string, string, Scope.Scope> =>
+  Effect.retry(startOnce(binary, extraArgs), { times: 2, while: (reason) => /address already in use/i.test(reason) })
+
+const startOnce = (binary: string, extraArgs: ExtraArgs): Effect.Effect<string, string, Scope.Scope> =>
   Effect.gen(function* () {
     const dir = yield* Effect.sync(() => mkdtempSync(join(tmpdir(), "leasehold-mysql-")))
     const port = yield* freePort
@@ -94,7 +103,7 @@ export const start = (binary: string, extraArgs: ReadonlyArray<string>): Effect.
             `--socket=${join(dir, "s.sock")}`,
             `--pid-file=${join(dir, "pid")}`,
             ...serverArgs,
-            ...extraArgs
+            ...(typeof extraArgs === "function" ? extraArgs(port) : extraArgs)
           ]
         )
       ),
@@ -105,7 +114,7 @@ export const start = (binary: string, extraArgs: ReadonlyArray<string>): Effect.
       lastWords += chunk
     })
     yield* Effect.mapError(
-      ready(port, child),
+      ready(port, join(dir, "s.sock"), child),
       (reason) => `${reason}; its log ends: ${lastWords.trim().replaceAll("\n", " | ")}`
     )
     // A program that has nothing more to do must not wait for its server; the pipe tells the watchdog when it is gone.
@@ -113,7 +122,8 @@ export const start = (binary: string, extraArgs: ReadonlyArray<string>): Effect.
     return `mysql://root@127.0.0.1:${port}/leasehold`
   })
 
-const freePort: Effect.Effect<number, string> = Effect.async((resume) => {
+/** A port that nobody listens on at this moment. */
+export const freePort: Effect.Effect<number, string> = Effect.async((resume) => {
   const server = createServer()
   server.on("error", (error) => resume(Effect.fail(error.message)))
   server.listen(0, "127.0.0.1", () => {
@@ -126,12 +136,18 @@ const freePort: Effect.Effect<number, string> = Effect.async((resume) => {
   })
 })
 
-const ready = (port: number, child: ChildProcess): Effect.Effect<void, string> =>
+/** Ready is our own server, and not another one that was faster to take the port. */
+const ready = (port: number, socket: string, child: ChildProcess): Effect.Effect<void, string> =>
   Effect.tryPromise({
     try: async () => {
       const connection = await Mysql.createConnection({ host: "127.0.0.1", port, user: "root", connectTimeout: 2_000 })
-      await connection.query("CREATE DATABASE IF NOT EXISTS leasehold")
-      await connection.end()
+      try {
+        const [rows] = await connection.query("SELECT 1 FROM DUAL WHERE @@socket = ?", [socket])
+        if (!Array.isArray(rows) || rows.length === 0) throw new Error("another server answers on its port")
+        await connection.query("CREATE DATABASE IF NOT EXISTS leasehold")
+      } finally {
+        connection.destroy()
+      }
     },
     catch: (error) => (error instanceof Error ? error.message : String(error))
   }).pipe(
@@ -158,7 +174,8 @@ export const guard = (url: string): Effect.Effect<void, string, Scope.Scope> =>
     )
   })
 
-const processId = (url: string): Effect.Effect<number, string> =>
+/** The process of a server on this machine. */
+export const processId = (url: string): Effect.Effect<number, string> =>
   Effect.tryPromise({
     try: async () => {
       const connection = await Mysql.createConnection(url)

@@ -66,8 +66,19 @@ export const launch = (options: Options = {}): Effect.Effect<MysqlServer, MysqlS
   )
 }
 
-const way = <A, R>(name: string, effect: Effect.Effect<A, string, R>) =>
-  Effect.mapError(effect, (reason) => ({ way: name, reason }))
+/** A `mysqld` to start several servers from: the one on PATH, else Debian's. */
+export const findBinary: Effect.Effect<string, MysqlServerUnavailable> = Effect.catchAll(
+  way("a mysqld on PATH", Ephemeral.findOnPath),
+  (path) =>
+    Effect.mapError(
+      way("Debian's mysql-server-core", DebianServer.install),
+      (debian) => new MysqlServerUnavailable({ ways: [path, debian] })
+    )
+)
+
+function way<A, R>(name: string, effect: Effect.Effect<A, string, R>) {
+  return Effect.mapError(effect, (reason) => ({ way: name, reason }))
+}
 
 const ephemeral = (binary: string, source: MysqlServer["source"], options: Options) =>
   Effect.flatMap(Ephemeral.start(binary, options.serverArgs ?? []), (url) =>

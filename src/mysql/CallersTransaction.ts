@@ -41,12 +41,11 @@ const run = <A, E, R>(
             )
           )
           if (Exit.isFailure(exit)) {
-            // The session may be cut off: then the server rolls back.
-            yield* Effect.ignore(session.script(["ROLLBACK"]))
+            yield* Transaction.rollBack(session)
             return { _tag: "Failed", cause: exit.cause }
           }
           if (Transaction.isUndone(session)) {
-            yield* Effect.ignore(session.script(["ROLLBACK"]))
+            yield* Transaction.rollBack(session)
             return { _tag: "Undone", reason: session.undone() ? "deadlock" : "lock_wait" }
           }
           committing = true

@@ -18,7 +18,10 @@ import * as Transaction from "./Transaction.js"
 
 const verb = "completeWith"
 
-/** How often the effect runs at the most: a deadlock, or a commit that did not happen, undoes all that it wrote. */
+/**
+ * How often the effect runs at the most: a deadlock, a commit that did not happen, or a server that has become read-only undoes
+ * all that it wrote.
+ */
 const tries = 4
 
 type Work<A, E, R> = Effect.Effect<readonly [output: string | null, value: A], E, R>
@@ -26,12 +29,16 @@ type Work<A, E, R> = Effect.Effect<readonly [output: string | null, value: A], E
 /** How one try ended; what the caller's effect failed with stays apart from the faults of the library's own statements. */
 type Ending<A, E> =
   | { readonly _tag: "Done"; readonly value: A }
-  | { readonly _tag: "Undone"; readonly code: string }
+  | { readonly _tag: "Undone"; readonly reason: "deadlock" | "read_only"; readonly code: string }
   | { readonly _tag: "Failed"; readonly cause: Cause.Cause<E> }
   | { readonly _tag: "Refused"; readonly error: SettleError }
 
 const done = <A>(value: A): Ending<A, never> => ({ _tag: "Done", value })
-const undone = (code: string): Ending<never, never> => ({ _tag: "Undone", code })
+const undone = (code: string, reason: "deadlock" | "read_only" = "deadlock"): Ending<never, never> => ({
+  _tag: "Undone",
+  reason,
+  code
+})
 const failed = <E>(cause: Cause.Cause<E>): Ending<never, E> => ({ _tag: "Failed", cause })
 
 export const make =
@@ -45,7 +52,7 @@ export const make =
           case "Undone":
             return triesLeft > 1
               ? attempt(triesLeft - 1)
-              : Effect.fail(new StoreUnavailable({ verb, reason: "deadlock", code: ending.code }))
+              : Effect.fail(new StoreUnavailable({ verb, reason: ending.reason, code: ending.code }))
           case "Failed":
             return Effect.failCause(ending.cause)
           case "Refused":
@@ -91,8 +98,8 @@ const once = <A, E, R>(
         .pipe(
           Effect.catchAll(
             (fault): Effect.Effect<Ending<A, E>, SettleError> =>
-              fault.kind === "deadlock"
-                ? Effect.succeed(undone(fault.code))
+              fault.kind === "deadlock" || fault.kind === "read_only"
+                ? Effect.succeed(undone(fault.code, fault.kind))
                 : fault.ambiguous && Option.isSome(committing)
                   ? askAgain(tables, connections, lease, committing.value)
                   : Effect.fail(toStoreError(verb, true)(fault))
@@ -122,8 +129,8 @@ const lockRow = (
     )
   })
 
-const rolledBack = <Result>(session: OwnSession, result: Result): Effect.Effect<Result, MysqlFault> =>
-  Effect.as(session.script(["ROLLBACK"]), result)
+const rolledBack = <Result>(session: OwnSession, result: Result): Effect.Effect<Result> =>
+  Effect.as(Transaction.rollBack(session), result)
 
 const refusal = (verdict: SettleVerdict, lease: Lease): { readonly _tag: "Refused"; readonly error: SettleError } => {
   const { jobId, token } = lease
