@@ -57,9 +57,11 @@ const statementOf = (text: string): string =>
     .replace(/\s+/g, " ")
     .trim()
 
-const withPrefix = (step: Step, tables: Tables): string => statementOf(step.text).replaceAll("{prefix}", tables.prefix)
+/** The statement of a step, with the names of these tables. */
+export const statementFor = (step: Step, tables: Pick<Tables, "prefix">): string =>
+  statementOf(step.text).replaceAll("{prefix}", tables.prefix)
 
-interface Recorded {
+export interface Recorded {
   readonly number: number
   readonly name: string
   readonly checksum: string
@@ -78,22 +80,32 @@ export const run = (
   tables: Tables,
   shipped: ReadonlyArray<Step>
 ): Effect.Effect<ReadonlyArray<string>, MigrationError | StoreError> =>
+  locked(connections, tables, "migrate", (session) =>
+    Effect.gen(function* () {
+      yield* session.script([createRecords(tables)])
+      const recorded = yield* readRecords(session, tables)
+      yield* check(shipped, recorded)
+      const missing = missingOf(shipped, recorded)
+      yield* Effect.forEach(missing, (step) => apply(session, tables, step), { discard: true })
+      return missing.map(({ name }) => name)
+    })
+  )
+
+/** Runs something on a session that holds the named lock, so that nobody else migrates these tables meanwhile. */
+export const locked = <A, E>(
+  connections: Connections,
+  tables: Tables,
+  verb: string,
+  body: (session: OwnSession) => Effect.Effect<A, E | MysqlFault>
+): Effect.Effect<A, Exclude<E, MysqlFault> | StoreError> =>
   Transaction.run(
     connections,
-    "migrate",
+    verb,
     "unavailable",
     (session) =>
       Effect.acquireUseRelease(
         takeLock(session, tables),
-        () =>
-          Effect.gen(function* () {
-            yield* session.script([createRecords(tables)])
-            const recorded = yield* readRecords(session, tables)
-            yield* check(shipped, recorded)
-            const missing = shipped.filter(({ number }) => !recorded.some((record) => record.number === number))
-            yield* Effect.forEach(missing, (step) => apply(session, tables, step), { discard: true })
-            return missing.map(({ name }) => name)
-          }),
+        () => body(session),
         // The lock belongs to the session: where this fails, the session is thrown away and the lock with it.
         () => session.script([`DO RELEASE_LOCK(${lockName(tables)})`]).pipe(Effect.catchAll(() => Effect.void))
       ),
@@ -106,6 +118,22 @@ export const verify = (
   tables: Tables,
   shipped: ReadonlyArray<Step>
 ): Effect.Effect<void, MigrationError | StoreError> =>
+  Effect.flatMap(plan(connections, tables, shipped), (missing) =>
+    missing.length === 0 ? Effect.void : Effect.fail(new SchemaOutdated({ missing: missing.map(({ name }) => name) }))
+  )
+
+/** A step that is still to be done, and the statement that it is with the names of these tables. */
+export interface Planned {
+  readonly name: string
+  readonly statement: string
+}
+
+/** What `run` would do, in order. Changes nothing, and needs no right but SELECT. */
+export const plan = (
+  connections: Connections,
+  tables: Tables,
+  shipped: ReadonlyArray<Step>
+): Effect.Effect<ReadonlyArray<Planned>, MigrationError | StoreError> =>
   Transaction.run(connections, "verify", "again", (session) =>
     Effect.gen(function* () {
       const recorded = yield* readRecords(session, tables).pipe(
@@ -115,10 +143,12 @@ export const verify = (
         )
       )
       yield* check(shipped, recorded)
-      const missing = shipped.filter(({ number }) => !recorded.some((record) => record.number === number))
-      if (missing.length > 0) yield* new SchemaOutdated({ missing: missing.map(({ name }) => name) })
+      return missingOf(shipped, recorded).map((step) => ({ name: step.name, statement: statementFor(step, tables) }))
     })
   )
+
+const missingOf = (shipped: ReadonlyArray<Step>, recorded: ReadonlyArray<Recorded>) =>
+  shipped.filter(({ number }) => !recorded.some((record) => record.number === number))
 
 /**
  * Names of locks are server-wide, at most 64 characters, and compared without case: so the name is a hash of what tells two
@@ -139,7 +169,8 @@ const createRecords = (tables: Tables): string =>
   + ` COLLATE ascii_bin NOT NULL, checksum CHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,`
   + ` started_at DATETIME(6) NOT NULL, done_at DATETIME(6) NULL, PRIMARY KEY (step)) ENGINE = InnoDB`
 
-const readRecords = (session: OwnSession, tables: Tables): Effect.Effect<ReadonlyArray<Recorded>, MysqlFault> =>
+/** Which steps were begun and which are done, by number. */
+export const readRecords = (session: OwnSession, tables: Tables): Effect.Effect<ReadonlyArray<Recorded>, MysqlFault> =>
   Effect.map(
     session.script([
       `SELECT step, name, checksum, done_at IS NOT NULL AS done FROM ${tables.migrations} ORDER BY step`
@@ -167,8 +198,8 @@ const check = (shipped: ReadonlyArray<Step>, recorded: ReadonlyArray<Recorded>):
 
 // DDL is atomic for one statement since MySQL 8.0: the object is there as a whole, or not at all.
 const repairOf = ({ name, number }: Recorded): string =>
-  `See whether what migrations/${name}.sql creates is there. If it is: set done_at = UTC_TIMESTAMP(6) for step ${number} in `
-  + `the migrations table. If not: delete that row. Then start again.`
+  `Run leasehold migrate --repair. By hand: see whether what migrations/${name}.sql creates is there. If it is: set done_at = UTC_TIMESTAMP(6) for step ${number} in `
+  + `the migrations table. If not: delete that row. Then migrate again.`
 
 const apply = (session: OwnSession, tables: Tables, step: Step): Effect.Effect<void, MysqlFault> =>
   Effect.gen(function* () {
@@ -177,6 +208,6 @@ const apply = (session: OwnSession, tables: Tables, step: Step): Effect.Effect<v
         + ` VALUES (${step.number}, '${step.name}', '${step.checksum}', UTC_TIMESTAMP(6))`
     ])
     // A lock that was lost with its connection would let two processes in: the statement runs on the very session that holds it.
-    yield* session.script([withPrefix(step, tables)])
+    yield* session.script([statementFor(step, tables)])
     yield* session.script([`UPDATE ${tables.migrations} SET done_at = UTC_TIMESTAMP(6) WHERE step = ${step.number}`])
   })

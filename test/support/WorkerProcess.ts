@@ -3,35 +3,9 @@
  */
 
 import { type ChildProcess, spawn } from "node:child_process"
-import { mkdtempSync, rmSync } from "node:fs"
-import { createRequire } from "node:module"
-import { tmpdir } from "node:os"
-import { join } from "node:path"
 import { Deferred, Effect, type Scope } from "effect"
-import { buildSync } from "esbuild"
+import { bundle } from "./Bundle.js"
 import type { Setup } from "./workerMain.js"
-
-/** One file with everything in it starts in a third of a second; through a loader it would take four times as long. */
-let bundled: string | undefined
-const bundle = (): string => {
-  if (bundled !== undefined) return bundled
-  const folder = mkdtempSync(join(tmpdir(), "leasehold-worker-"))
-  process.on("exit", () => rmSync(folder, { recursive: true, force: true }))
-  const file = join(folder, "worker.cjs")
-  buildSync({
-    entryPoints: [join(import.meta.dirname ?? ".", "workerMain.ts")],
-    bundle: true,
-    platform: "node",
-    target: "node20",
-    format: "cjs",
-    outfile: file,
-    logLevel: "error",
-    define: { "import.meta.url": JSON.stringify(import.meta.url) },
-    nodePaths: [join(createRequire(import.meta.url).resolve("effect"), "../../../..")]
-  })
-  bundled = file
-  return file
-}
 
 export interface WorkerProcess {
   readonly signal: (signal: NodeJS.Signals) => Effect.Effect<void>
@@ -50,7 +24,9 @@ export const start = (setup: Setup): Effect.Effect<WorkerProcess, never, Scope.S
     const child = yield* Effect.acquireRelease(
       Effect.sync(
         (): ChildProcess =>
-          spawn(process.execPath, [bundle(), JSON.stringify(setup)], { stdio: ["ignore", "pipe", "inherit"] })
+          spawn(process.execPath, [bundle("test/support/workerMain.ts"), JSON.stringify(setup)], {
+            stdio: ["ignore", "pipe", "inherit"]
+          })
       ),
       (running) => Effect.sync(() => running.kill("SIGKILL"))
     )
