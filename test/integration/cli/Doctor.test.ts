@@ -1,3 +1,4 @@
+import { randomUUID } from "node:crypto"
 import { describe, expect, it } from "@effect/vitest"
 import { Effect, Schema } from "effect"
 import { command } from "../../support/CommandRun.js"
@@ -43,7 +44,8 @@ const fill = ({ query }: Outside, queue: string, count: number, seconds: number)
 const user = (database: Outside, name: string, grants: ReadonlyArray<string>) =>
   Effect.gen(function* () {
     const admin = yield* outside(database.url)
-    const account = `'${name}'@'%'`
+    const unique = `${name}_${randomUUID().slice(0, 8)}`
+    const account = `'${unique}'@'%'`
     yield* Effect.acquireRelease(
       admin.query(`CREATE USER ${account} IDENTIFIED WITH caching_sha2_password BY 'hunter2'`),
       () => admin.query(`DROP USER ${account}`)
@@ -52,7 +54,7 @@ const user = (database: Outside, name: string, grants: ReadonlyArray<string>) =>
     for (const grant of grants) {
       yield* admin.query(`GRANT ${grant.replace(" ON ", ` ON ${url.pathname.slice(1)}.`)} TO ${account}`)
     }
-    url.username = name
+    url.username = unique
     url.password = "hunter2"
     return url.href
   })
@@ -190,9 +192,9 @@ describe("a database that can not be used", () => {
       const forbidden = new URL(url)
       forbidden.pathname = "/mysql"
       for (const [place, said] of [
-        [wrong, 'refuses the login of user "doctor_reader": check user and password'],
+        [wrong, `refuses the login of user "${url.username}": check user and password`],
         [nowhere, 'has no database "leasehold_no_such_database": create it'],
-        [forbidden, 'User "doctor_reader" may not use database "mysql"'],
+        [forbidden, `User "${url.username}" may not use database "mysql"`],
         [url, "was refused by the database"]
       ] as const) {
         for (const args of [["counts"], ["migrate", "--verify"]]) {
