@@ -12,10 +12,6 @@ export interface Settings {
   readonly concurrency: Option.Option<number>
   /** Bytes of an encoded payload. */
   readonly payload: number
-  /** Worker processes, where a case can have several. */
-  readonly workers: number
-  /** Names of peers, or `all`. */
-  readonly peers: ReadonlyArray<string>
 }
 
 export interface Sample {

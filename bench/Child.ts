@@ -14,6 +14,8 @@ export interface Child {
   /** What it says at its end. */
   readonly done: Effect.Effect<Done, BenchError>
   readonly usage: Effect.Effect<Usage, BenchError>
+  /** Has it collect its garbage, before its heap is looked at. */
+  readonly collect: Effect.Effect<void>
   /** Its next mark. */
   readonly mark: Effect.Effect<Mark, BenchError>
   readonly stop: Effect.Effect<void>
@@ -83,6 +85,7 @@ export const start = (
       go: tell("go"),
       done: orEnd(Deferred.await(done)),
       usage: orEnd(Effect.zipRight(tell("usage"), Queue.take(usages))),
+      collect: tell("collect"),
       mark: orEnd(Queue.take(marks)),
       stop: tell("stop"),
       kill: Effect.sync(() => void child.kill("SIGKILL"))

@@ -13,6 +13,7 @@ export interface Rows {
   readonly payload: number
   readonly priority?: number
   readonly queue?: string
+  readonly type?: string
   /** SQL for when row `n` (1 to the size of its batch) is due. Default: now. */
   readonly due?: string
   readonly state?: "pending" | "succeeded"
@@ -34,7 +35,7 @@ export const insert = (session: Session, rows: Rows): Effect.Effect<void, BenchE
         "INSERT INTO leasehold_jobs (queue, type, priority, state, due_at, first_due_at, enqueued_at, finished_at,"
           + " token, attempt, attempts_left, max_attempts, payload)"
           + ` WITH RECURSIVE numbers AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM numbers WHERE n < ${Math.min(batch, count - start)})`
-          + ` SELECT /*+ SET_VAR(cte_max_recursion_depth = ${batch + 1}) */ '${rows.queue ?? queue}', '${type}', ${priority},`
+          + ` SELECT /*+ SET_VAR(cte_max_recursion_depth = ${batch + 1}) */ '${rows.queue ?? queue}', '${rows.type ?? type}', ${priority},`
           + ` ${ended ? 2 : 0}, ${ended ? "NULL" : due}, ${due}, UTC_TIMESTAMP(6), ${ended ? "UTC_TIMESTAMP(6)" : "NULL"},`
           + ` ${ended ? 1 : 0}, ${ended ? 1 : 0}, ${ended ? 9 : 10}, 10, ${text(`n + ${from + start - 1}`)} FROM numbers`
       ),

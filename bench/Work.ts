@@ -7,7 +7,14 @@ import { Job } from "../src/index.js"
 export const queue = "bench"
 export const type = "bench.work"
 
-export const Work = Job.make(type, { payload: { n: Schema.Number, filler: Schema.String }, queue })
+// One type for all of them, so that a worker can have a list of them whose length is not known.
+const make = (name: string, queueName: string) =>
+  Job.make(name, { payload: { n: Schema.Number, filler: Schema.String }, queue: queueName })
+
+export const Work = make(type, queue)
+
+/** The same work under other names, for workers of several queues: `bench`, `bench.2`, `bench.3` and so on. */
+export const onQueue = (index: number) => (index === 1 ? Work : make(`${type}.${index}`, `${queue}.${index}`))
 
 /** The payload of job `n`, which takes `bytes` once it is encoded. */
 export const payload = (n: number, bytes: number) => ({

@@ -21,11 +21,6 @@ const options = {
   concurrency: Options.optional(whole("concurrency", "handlers at once, or fibers that enqueue")),
   payload: whole("payload", "bytes of an encoded payload").pipe(Options.withDefault(256)),
   runs: whole("runs", "how often each variant is measured; medians are shown").pipe(Options.withDefault(3)),
-  workers: whole("workers", "worker processes").pipe(Options.withDefault(1)),
-  peers: Options.text("peers").pipe(
-    Options.withDescription("other queues to measure in turn: all, or names with commas"),
-    Options.withDefault("")
-  ),
   url: Options.optional(
     Options.text("url").pipe(Options.withDescription("a running MySQL; without it a durable one is started"))
   ),
@@ -40,8 +35,7 @@ type Wish = Command.Command.ParseConfig<typeof options>
 
 const run = (bench: Case, wish: Wish) =>
   Effect.gen(function* () {
-    const settings = { ...wish, peers: wish.peers.split(",").filter((name) => name !== "") }
-    const results = yield* Runner.run(bench, settings, Math.max(1, wish.runs))
+    const results = yield* Runner.run(bench, wish, Math.max(1, wish.runs))
     const lines = results.map(Report.toJson)
     const circumstances = yield* Report.circumstances
     yield* Effect.sync(() => {

@@ -31,6 +31,8 @@ export class Setup extends Schema.Class<Setup>("Setup")({
   poll: Schema.optionalWith(Schema.Number, { default: () => 1_000 }),
   /** What handlers do in `serve`: end at once, or run for ever. */
   handler: Schema.optionalWith(Schema.Literal("end", "hang"), { default: () => "end" as const }),
+  /** Queues that a worker serves, each with its own type of job. */
+  queues: Schema.optionalWith(Schema.Number, { default: () => 1 }),
   /** Whether `serve` prints a line for each start. */
   sayStarts: Schema.optionalWith(Schema.Boolean, { default: () => true }),
   /** `default`: as the README has it. `best`: the best settings found for this system. */
@@ -41,7 +43,7 @@ export class Setup extends Schema.Class<Setup>("Setup")({
 const usage = {
   /** CPU time in microseconds. */
   cpu: Schema.Number,
-  /** Heap in use, in MiB; after a collection where the process may ask for one. */
+  /** Heap in use, in MiB; "collect" before it leaves what is really held. */
   heap: Schema.Number,
   /** Handlers that ran to their end. */
   handled: Schema.Number,
@@ -70,4 +72,4 @@ export const Line = Schema.parseJson(Schema.Union(Ready, Mark, Usage, Done))
 export type Line = typeof Line.Type
 
 /** What a process is told on its standard input, a word on a line. */
-export type Word = "go" | "usage" | "stop"
+export type Word = "go" | "usage" | "collect" | "stop"

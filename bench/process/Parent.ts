@@ -18,14 +18,10 @@ export interface Parent {
   readonly stop: Effect.Effect<void>
 }
 
-/** The machine's monotonic clock in milliseconds: the same in all of its processes. */
-export const monotonic = (): number => Number(process.hrtime.bigint()) / 1e6
-
 let cpuAtGo = process.cpuUsage()
 
 export const usage = (tally: Tally) => {
   const { system, user } = process.cpuUsage(cpuAtGo)
-  globalThis.gc?.()
   const heap = process.memoryUsage().heapUsed / 2 ** 20
   return { cpu: user + system, heap, handled: tally.handled(), repeated: tally.repeated() }
 }
@@ -42,6 +38,7 @@ export const listen = (tally: Tally): Effect.Effect<Parent> =>
           cpuAtGo = process.cpuUsage()
           Deferred.unsafeDone(go, Effect.void)
         }
+        if (word === "collect") globalThis.gc?.()
         if (word === "usage") Effect.runSync(say(new Usage(usage(tally))))
         if (word === "stop") Deferred.unsafeDone(stop, Effect.void)
       })

@@ -4,29 +4,36 @@
 import { MysqlClient } from "@effect/sql-mysql2"
 import { Effect, Fiber, Layer, Logger, LogLevel, Redacted, Schema } from "effect"
 import { MysqlQueue, Queue, Worker } from "../../src/index.js"
-import { payload, queue, Work } from "../Work.js"
+import { onQueue, payload, Work } from "../Work.js"
 import { Done, Mark, Ready, Setup } from "./Lines.js"
-import { listen, monotonic, type Parent, say, usage } from "./Parent.js"
+import { monotonic } from "./Monotonic.js"
+import { listen, type Parent, say, usage } from "./Parent.js"
 import * as Tally from "./Tally.js"
 
 /** Jobs for one call of `enqueueAll`: a program with more to enqueue would not keep all of them in memory either. */
 const chunk = 10_000
 
+const jobsOf = ({ queues }: Setup) => Array.from({ length: queues }, (_, index) => onQueue(index + 1))
+
 const workerOptions = (setup: Setup) =>
   ({
-    jobs: [Work],
-    queues: { [queue]: { concurrency: setup.concurrency } },
+    jobs: jobsOf(setup),
+    queues: Object.fromEntries(jobsOf(setup).map(({ queue }) => [queue, { concurrency: setup.concurrency }])),
     lease: setup.lease,
     poll: setup.poll
   }) satisfies Worker.Options
 
-const handler = (setup: Setup, tally: Tally.Tally) =>
-  Work.toLayer(({ n }) => {
+const handlers = (setup: Setup, tally: Tally.Tally) => {
+  const handle = ({ n }: { readonly n: number }) => {
     tally.count(n)
     if (setup.act !== "serve") return Effect.void
     const said = setup.sayStarts ? say(new Mark({ n, at: monotonic() })) : Effect.void
     return setup.handler === "hang" ? Effect.zipRight(said, Effect.never) : said
-  })
+  }
+  return jobsOf(setup)
+    .map((job) => job.toLayer(handle))
+    .reduce((layers, layer) => Layer.merge(layers, layer))
+}
 
 /** Runs the worker until so many handlers have run, then stops it, which ends when all they answered is written. */
 const drain = (setup: Setup, tally: Tally.Tally) =>
@@ -136,7 +143,7 @@ const program = (setup: Setup) =>
   Effect.gen(function* () {
     const tally = yield* Tally.make(setup.jobs)
     const parent = yield* listen(tally)
-    const live = handler(setup, tally).pipe(
+    const live = handlers(setup, tally).pipe(
       Layer.provideMerge(
         MysqlQueue.layer({ migrate: "off", connections: { client: Math.max(8, Math.min(100, setup.concurrency)) } })
       ),

@@ -1,0 +1,54 @@
+/**
+ * How the rate changes with the number of worker processes and of their queues.
+ */
+import { Effect, Option } from "effect"
+import type { Case, Settings, Variant } from "../Case.js"
+import * as Child from "../Child.js"
+import * as Database from "../Database.js"
+import { insert } from "../Seed.js"
+import * as Verify from "../Verify.js"
+import { watch } from "../Window.js"
+import * as Work from "../Work.js"
+
+const variant = (settings: Settings, workers: number, queues: number): Variant => {
+  const jobs = Option.getOrElse(settings.jobs, () => 100_000)
+  const concurrency = Option.getOrElse(settings.concurrency, () => 32)
+  const each = Math.ceil(jobs / queues)
+  return {
+    name: `${workers} ${workers === 1 ? "process" : "processes"}, ${queues} ${queues === 1 ? "queue" : "queues"}`,
+    peer: "leasehold",
+    jobs: each * queues,
+    concurrency,
+    settings: { workers, queues },
+    sample: Effect.gen(function* () {
+      const { url, ...session } = yield* Database.migrated
+      for (let index = 0; index < queues; index++) {
+        const { queue, type } = Work.onQueue(index + 1)
+        yield* insert(session, { from: index * each, count: each, payload: settings.payload, queue, type })
+      }
+      yield* session.query("ANALYZE TABLE leasehold_jobs")
+      const setup = { jobs, concurrency, payload: settings.payload, url, queues }
+      const children = yield* Effect.replicateEffect(Child.start({ ...setup, act: "serve", sayStarts: false }), workers)
+      yield* Effect.forEach(children, ({ go }) => go, { discard: true })
+      yield* Effect.sleep("1 second")
+      const { figures } = yield* watch(children, "5 seconds")
+      yield* Effect.forEach(children, ({ stop }) => stop, { discard: true })
+      const done = yield* Effect.forEach(children, (child) => child.done)
+      const succeeded = done.reduce((sum, { handled }) => sum + handled, 0)
+      const rows = yield* Verify.rows(session, { succeeded, pending: each * queues - succeeded })
+      return { figures, verified: rows && done.every(({ repeated }) => repeated === 0) && succeeded < each * queues }
+    })
+  }
+}
+
+export const processes: Case = {
+  name: "processes",
+  about: "jobs per second over 5 seconds with 1, 4 and 8 worker processes, and with 8 queues",
+  variants: (settings) => [
+    variant(settings, 1, 1),
+    variant(settings, 4, 1),
+    variant(settings, 8, 1),
+    variant(settings, 1, 8),
+    variant(settings, 8, 8)
+  ]
+}
