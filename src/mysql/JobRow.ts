@@ -37,8 +37,14 @@ const textOf = (row: Row, column: string): Option.Option<string> =>
 
 const payloadOf = (row: Row): string | null => Option.getOrNull(textOf(row, "payload"))
 
-// Exact to the millisecond at any date, and to the microsecond up to the year 2255.
-const dateOf = (microseconds: string): DateTime.Utc => DateTime.unsafeMake(Number(microseconds) / 1_000)
+/** To the microsecond up to the year 2255, as exact as a `DateTime` can be; `make` alone would cut it to milliseconds. */
+const dateOf = (microseconds: string): DateTime.Utc => {
+  const micros = BigInt(microseconds)
+  return withMicros(DateTime.unsafeMake(Number(micros / 1_000n)), Number(micros % 1_000n))
+}
+
+const withMicros = (date: DateTime.Utc, micros: number): DateTime.Utc =>
+  DateTime.mapEpochMillis(date, (millis) => millis + micros / 1_000)
 
 export const timeOf = (row: Row, column: string): DateTime.Utc => dateOf(String(row[column]))
 
@@ -109,4 +115,7 @@ export const ledgerOf = (row: Row): ReadonlyArray<Attempt> =>
 
 /** `2026-11-29 15:00:00.123456`, in UTC. A date that was damaged by hand reads as 1970. */
 const ledgerDate = (text: string): DateTime.Utc =>
-  Option.getOrElse(DateTime.make(`${text.replace(" ", "T")}Z`), () => DateTime.unsafeMake(0))
+  Option.match(DateTime.make(`${text.replace(" ", "T")}Z`), {
+    onNone: () => DateTime.unsafeMake(0),
+    onSome: (date) => withMicros(DateTime.toUtc(date), Number(/\.\d{3}(\d{3})$/.exec(text)?.[1] ?? 0))
+  })

@@ -15,7 +15,12 @@ import {
 } from "../QueueError.js"
 import * as TraceContext from "../TraceContext.js"
 
-/** When a job is to run: after a delay, or at a time, but not both. Left out: now. A time in the past is now. */
+/**
+ * When a job is to run: after a delay, or at a time, but not both. Left out: now. A time in the past is now.
+ *
+ * Both are kept to the microsecond, which is what the database's clock counts. A `DateTime` that was made of a number or a
+ * text has whole milliseconds; `DateTime.addDuration(date, "123 micros")` has more, and so has every time of a `JobRecord`.
+ */
 export type When =
   | { readonly delay?: Duration.DurationInput; readonly runAt?: never }
   | { readonly runAt?: DateTime.DateTime; readonly delay?: never }
@@ -116,9 +121,10 @@ const dueOf = ({
   }
   if (delay !== undefined) return dueAfter(delay)
   if (runAt === undefined) return Effect.succeedNone
-  const at = DateTime.isDateTime(runAt) ? runAt.epochMillis : Number.NaN
-  if (!(at <= lastTime)) return Effect.fail(new TimeInvalid({ option: "runAt" }))
-  return Effect.succeed(at <= 0 ? Option.none() : Option.some({ at: DateTime.unsafeMake(at) }))
+  if (!DateTime.isDateTime(runAt) || !(runAt.epochMillis <= lastTime)) {
+    return Effect.fail(new TimeInvalid({ option: "runAt" }))
+  }
+  return Effect.succeed(runAt.epochMillis <= 0 ? Option.none() : Option.some({ at: DateTime.toUtc(runAt) }))
 }
 
 const dueAfter = (delay: unknown): Effect.Effect<NewJob["due"], TimeInvalid> =>

@@ -40,7 +40,7 @@ const claimNow = (queueName: string) =>
   )
 
 layer(queue(), { excludeTestServices: true, timeout: "2 minutes" })("the time of a job", (it) => {
-  it.effect("is kept to the microsecond where it is a delay, and to the millisecond where it is a date", () =>
+  it.effect("is kept to the microsecond, as a delay and as a date, and is read back so (I4)", () =>
     Effect.gen(function* () {
       const job = jobOn("exact")
       for (const [delay, micros] of [
@@ -68,6 +68,19 @@ layer(queue(), { excludeTestServices: true, timeout: "2 minutes" })("the time of
         const { id } = yield* Queue.enqueue(job, { n: 1 }, { runAt })
         expect((yield* microsOf(id)).due).toBe(BigInt(runAt.epochMillis) * 1_000n)
         expect((yield* Queue.get(id)).dueAt).toEqual(Option.some(runAt))
+      }
+      for (const micros of [1n, 123n, 999n]) {
+        const whole = DateTime.unsafeMake("2030-01-01T00:00:00.500Z")
+        const runAt = DateTime.addDuration(whole, Duration.micros(micros))
+        const { id } = yield* Queue.enqueue(job, { n: 1 }, { runAt })
+        expect((yield* microsOf(id)).due).toBe(BigInt(whole.epochMillis) * 1_000n + micros)
+        const record = yield* Queue.get(id)
+        expect(record.dueAt).toEqual(Option.some(runAt))
+        // What was read from one job can be given to another, and is the same instant still.
+        const same = yield* Queue.enqueue(job, { n: 2 }, { runAt: record.firstDueAt })
+        expect((yield* microsOf(same.id)).due).toBe((yield* microsOf(id)).due)
+        const { enqueued } = yield* microsOf(id)
+        expect(Math.round(record.enqueuedAt.epochMillis * 1_000)).toBe(Number(enqueued))
       }
     })
   )
