@@ -6,6 +6,7 @@ import { Job, MysqlQueue, Queue } from "../../src/index.js"
 import { JobStore } from "../../src/JobStore.js"
 import { Database, emptyDatabase, outside } from "../support/Mysql.js"
 import { queue } from "../support/QueueOnMysql.js"
+import { deadlocks, lockWaits } from "../support/ServerState.js"
 
 const fields = { a: Schema.Number, b: Schema.Number }
 
@@ -28,17 +29,6 @@ const another = (options: MysqlQueue.Options = {}) =>
       )
     )
   )
-
-/** Deadlocks that connections to this database have met so far; other suites use the same server. */
-const deadlocks = Effect.flatMap(Database, ({ query }) =>
-  Effect.map(
-    query(
-      "SELECT COALESCE(SUM(sum_error_raised), 0) AS met FROM performance_schema.events_errors_summary_by_thread_by_error"
-        + " JOIN performance_schema.threads USING (thread_id) WHERE error_number = 1213 AND processlist_db = DATABASE()"
-    ),
-    ([row]) => Number(row?.["met"])
-  )
-)
 
 /** Locks on the library's tables that somebody holds now, other than those that only name a table. */
 const heldLocks = Effect.flatMap(Database, ({ query, url }) =>
@@ -106,11 +96,7 @@ layer(queue({ connections: { client: 16 } }), { excludeTestServices: true, timeo
           )
           const alone = yield* Effect.fork(enqueue)
           // Both wait for the lock of the uncommitted row.
-          const { query } = yield* Database
-          yield* query(
-            "SELECT COUNT(*) AS waiting FROM performance_schema.data_lock_waits JOIN performance_schema.data_locks"
-              + " ON engine_lock_id = requesting_engine_lock_id WHERE object_schema = DATABASE()"
-          ).pipe(Effect.repeat({ until: ([row]) => row?.["waiting"] === 2 }))
+          yield* lockWaits(2)
           yield* Deferred.succeed(rollBack, void 0)
           expect(yield* Fiber.join(first)).toEqual(Either.left("changed my mind"))
           const answers = [yield* Fiber.join(inTransaction), yield* Fiber.join(alone)]

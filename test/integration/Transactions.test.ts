@@ -6,6 +6,7 @@ import { Job, Metrics, MysqlQueue, Queue, Wakeup, Worker } from "../../src/index
 import { Database, outside } from "../support/Mysql.js"
 import * as Proxy from "../support/Proxy.js"
 import { queue } from "../support/QueueOnMysql.js"
+import { lockWaits } from "../support/ServerState.js"
 import { until } from "../support/Until.js"
 
 const jobOn = (queueName: string) => Job.make("order.ship", { payload: { order: Schema.Number }, queue: queueName })
@@ -54,17 +55,6 @@ const ear = (queueName: string) =>
 
 const enqueuedCount = (job: Job.Definition) =>
   Effect.map(Metric.value(Metrics.bind(Metrics.enqueued, { queue: job.queue, type: job.type })), ({ count }) => count)
-
-/** Somebody waits for a row lock in this database. */
-const somebodyWaits = Effect.flatMap(Database, ({ query }) =>
-  until(
-    query(
-      "SELECT 1 FROM performance_schema.data_lock_waits JOIN performance_schema.data_locks"
-        + " ON engine_lock_id = requesting_engine_lock_id WHERE object_schema = DATABASE()"
-    ),
-    (rows) => rows.length > 0
-  )
-)
 
 layer(orders.pipe(Layer.provideMerge(queue())), { excludeTestServices: true, timeout: "2 minutes" })(
   "an enqueue in the caller's transaction",
@@ -291,7 +281,7 @@ layer(orders.pipe(Layer.provideMerge(queue())), { excludeTestServices: true, tim
               )
             )
             yield* Deferred.await(locked)
-            yield* somebodyWaits
+            yield* lockWaits(1)
             yield* stranger.query("UPDATE orders SET session = 2 WHERE id = 200")
             yield* stranger.query("ROLLBACK")
             return yield* Effect.flip(Fiber.join(caller))
