@@ -19,7 +19,7 @@ import {
   type IdempotencyConflict,
   type InTransaction,
   type InvalidName,
-  type InvalidOption,
+  InvalidOption,
   JobCanceled,
   JobDead,
   type JobNotEnded,
@@ -179,7 +179,13 @@ export const make: Effect.Effect<Client, never, JobStore | Wakeup | Scope.Scope>
         })
       ),
     list: ({ after = "", limit, ...filter } = {}) =>
-      Effect.flatMap(Setting.wholeNumber("limit", limit, 100, 1, 1_000), (most) => store.list(filter, after, most)),
+      Effect.gen(function* () {
+        const most = yield* Setting.wholeNumber("limit", limit, 100, 1, 1_000)
+        if (after !== "" && !isJobId(after)) {
+          return yield* new InvalidOption({ option: "after", value: after, accepted: "the id of a job" })
+        }
+        return yield* store.list(filter, after, most)
+      }),
     counts: store.counts,
     result: (job, id, options) =>
       Effect.zipRight(store.refuseTransaction("result"), awaitResult(store, job, id, options?.timeout)),

@@ -1,6 +1,7 @@
 /**
  * Statements of the reaper, the cleaner and the record of refusals. Both walk the primary key from a cursor, a few hundred
- * rows at a time, so their locks and their undo never grow with the table.
+ * rows at a time, so their locks and their undo never grow with the table. Orders name the column by its table: `id` alone
+ * would be the text that is selected under that name, where 10 comes before 9.
  */
 import type { Duration } from "effect"
 import type { JobId } from "../../JobRecord.js"
@@ -13,12 +14,12 @@ const vanished = "state = 1 AND due_at <= UTC_TIMESTAMP(6) AND (attempts_left = 
 /** The next ids of the walk, and which of them look as if they had to be ended. A plain read. */
 export const walkVanished = (tables: Tables, after: string, limit: number): string =>
   `SELECT CAST(id AS CHAR) AS id, (${vanished}) AS wanted FROM ${tables.jobs} FORCE INDEX (PRIMARY)`
-  + ` WHERE id > ${Literal.digits(after)} ORDER BY id LIMIT ${Literal.integer(limit)}`
+  + ` WHERE id > ${Literal.digits(after)} ORDER BY ${tables.jobs}.id LIMIT ${Literal.integer(limit)}`
 
 /** Locks those of the ids that still have to be ended; rows that somebody holds are left to him or to the next round. */
 export const lockVanished = (tables: Tables, ids: ReadonlyArray<JobId>): string =>
   `SELECT CAST(id AS CHAR) AS id, queue, type, cancel_requested FROM ${tables.jobs} FORCE INDEX (PRIMARY)`
-  + ` WHERE id IN (${Literal.sortedIds(ids)}) AND ${vanished} ORDER BY id FOR UPDATE SKIP LOCKED`
+  + ` WHERE id IN (${Literal.sortedIds(ids)}) AND ${vanished} ORDER BY ${tables.jobs}.id FOR UPDATE SKIP LOCKED`
 
 export const leaseExpiredMessage = "The worker vanished: its lease ended without an outcome, and no attempts are left"
 
@@ -54,12 +55,12 @@ const outlived = (retention: Retention): string => {
 /** The next ids of the walk, and which of them have outlived their retention. A plain read. */
 export const walkOutlived = (tables: Tables, retention: Retention, after: string, limit: number): string =>
   `SELECT CAST(id AS CHAR) AS id, ${outlived(retention)} AS wanted FROM ${tables.jobs} FORCE INDEX (PRIMARY)`
-  + ` WHERE id > ${Literal.digits(after)} ORDER BY id LIMIT ${Literal.integer(limit)}`
+  + ` WHERE id > ${Literal.digits(after)} ORDER BY ${tables.jobs}.id LIMIT ${Literal.integer(limit)}`
 
 /** Locks those of the ids that are still outlived; a row that somebody holds waits for the next walk. */
 export const lockOutlived = (tables: Tables, retention: Retention, ids: ReadonlyArray<JobId>): string =>
   `SELECT CAST(id AS CHAR) AS id FROM ${tables.jobs} FORCE INDEX (PRIMARY)`
-  + ` WHERE id IN (${Literal.sortedIds(ids)}) AND ${outlived(retention)} ORDER BY id FOR UPDATE SKIP LOCKED`
+  + ` WHERE id IN (${Literal.sortedIds(ids)}) AND ${outlived(retention)} ORDER BY ${tables.jobs}.id FOR UPDATE SKIP LOCKED`
 
 /** Deletes locked jobs by primary key. */
 export const deleteJobs = (tables: Tables, ids: ReadonlyArray<JobId>): string =>

@@ -38,10 +38,13 @@ const matches = (filter: JobFilter): string =>
     ...(filter.state === undefined ? [] : [` AND state = ${stateNumbers[filter.state]}`])
   ].join("")
 
-/** A page of jobs in the order of their ids. Walks the primary key from the cursor until enough match; locks nothing. */
+/**
+ * A page of jobs in the order of their ids. Walks the primary key from the cursor until enough match; locks nothing. The order
+ * names the column by its table: `id` alone would be the text above, where 10 comes before 9.
+ */
 export const list = (tables: Tables, filter: JobFilter, after: string, limit: number): string =>
   `SELECT ${columns} FROM ${tables.jobs} FORCE INDEX (PRIMARY)`
-  + ` WHERE id > ${Literal.digits(after)}${matches(filter)} ORDER BY id LIMIT ${Literal.integer(limit)}`
+  + ` WHERE id > ${Literal.digits(after)}${matches(filter)} ORDER BY ${tables.jobs}.id LIMIT ${Literal.integer(limit)}`
 
 /** Reads the whole table once; locks nothing. */
 export const counts = (tables: Tables): string =>
@@ -54,4 +57,4 @@ export const paused = (tables: Tables): string => `SELECT name FROM ${tables.que
 export const walkRetryable = (tables: Tables, filter: JobFilter, after: string, limit: number): string =>
   `SELECT CAST(id AS CHAR) AS id, (state IN (3, 4)${matches(filter)}) AS wanted`
   + ` FROM ${tables.jobs} FORCE INDEX (PRIMARY) WHERE id > ${Literal.digits(after)}`
-  + ` ORDER BY id LIMIT ${Literal.integer(limit)}`
+  + ` ORDER BY ${tables.jobs}.id LIMIT ${Literal.integer(limit)}`
