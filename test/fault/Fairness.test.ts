@@ -55,7 +55,7 @@ layer(queue(), { excludeTestServices: true, timeout: "2 minutes" })("many worker
         const met = yield* deadlocks
         const processes = yield* Effect.all(Array.from({ length: 5 }, () => install))
         const gate = yield* Deferred.make<void>()
-        const starting = yield* Effect.forEach(
+        yield* Effect.forEach(
           Array.from({ length: 50 }, (_, index) => processes[index % 5] as (typeof processes)[number]),
           (process) =>
             Effect.forkScoped(

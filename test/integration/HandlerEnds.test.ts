@@ -115,14 +115,14 @@ layer(tables.pipe(Layer.provideMerge(queue())), { excludeTestServices: true, tim
         const own = new Error("its own cause")
         own.cause = own
         const hostile = new Error("hostile")
-        Object.defineProperty(hostile, "message", {
-          get: () => {
-            throw new Error("no message")
-          }
-        })
         Object.defineProperty(hostile, "stack", {
           get: () => {
             throw new Error("no stack")
+          }
+        })
+        Object.defineProperty(hostile, "message", {
+          get: () => {
+            throw new Error("no message")
           }
         })
         const thrown: ReadonlyArray<readonly [unknown, RegExp]> = [

@@ -121,6 +121,22 @@ describe("an enqueue", () => {
     }).pipe(Effect.provide(live))
   })
 
+  it.effect("N5: takes priorities from 0 to 9 and refuses every other number, in its options and in the job's", () =>
+    Effect.gen(function* () {
+      for (const priority of [0, 9]) {
+        const { id } = yield* Queue.enqueue(Task, { n: 1 }, { priority })
+        expect((yield* Queue.get(id)).priority).toBe(priority)
+      }
+      for (const priority of [-(2 ** 31), -1, 10, 2 ** 31 - 1, 2 ** 31, 1.5, Number.NaN, Number.POSITIVE_INFINITY]) {
+        const refusal = { _tag: "InvalidOption", option: "priority", accepted: "a whole number from 0 (first) to 9" }
+        expect(yield* Effect.flip(Queue.enqueue(Task, { n: 1 }, { priority })), `${priority}`).toMatchObject(refusal)
+        const Defined = Job.make("defined", { payload: Schema.Void, priority })
+        expect(yield* Effect.flip(Queue.enqueue(Defined, undefined)), `${priority}`).toMatchObject(refusal)
+      }
+      expect(yield* Queue.counts).toEqual([{ queue: "default", state: "pending", count: 2 }])
+    }).pipe(Effect.provide(services()))
+  )
+
   it.effect("reports a job that was defined out of range", () =>
     Effect.gen(function* () {
       const Bad = Job.make("bad type", { payload: Schema.Void })
