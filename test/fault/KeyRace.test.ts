@@ -31,7 +31,7 @@ layer(answers.pipe(Layer.provideMerge(queue())), { excludeTestServices: true, ti
       () =>
         Effect.gen(function* () {
           const { query, url } = yield* Database
-          const common = { url, rounds: 100, callers: 10, from: Date.now() + 6_000, apart: 60 }
+          const common = { url, rounds: 100, callers: 10, from: Date.now() + 6_000, apart: 40 }
           const ended = yield* Effect.all(
             Array.from({ length: 5 }, (_, index) => enqueuer({ ...common, process: index })),
             { concurrency: "unbounded" }

@@ -23,6 +23,7 @@ const Keyed = Job.make("processes.keyed", { payload: { round: Schema.Number }, q
 const main = ({ apart, callers, from, process: own, rounds, url }: Setup) =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
+    const all: Array<Record<string, unknown>> = []
     for (let round = 0; round < rounds; round++) {
       yield* Effect.sleep(Math.max(0, from + round * apart - Date.now()))
       const answers = yield* Effect.all(
@@ -31,14 +32,15 @@ const main = ({ apart, callers, from, process: own, rounds, url }: Setup) =>
         ),
         { concurrency: "unbounded" }
       )
-      yield* sql`INSERT INTO answers ${sql.insert(
-        answers.map((answer) =>
+      all.push(
+        ...answers.map((answer) =>
           answer._tag === "Right"
             ? { round, process: own, id: answer.right.id, created: Number(answer.right.created), error: "" }
             : { round, process: own, id: "", created: 0, error: answer.left._tag }
         )
-      )}`
+      )
     }
+    yield* sql`INSERT INTO answers ${sql.insert(all)}`
   }).pipe(
     Effect.provide(MysqlQueue.layer({ migrate: "off" })),
     Effect.provide(MysqlClient.layer({ url: Redacted.make(url), maxConnections: 2 }))
