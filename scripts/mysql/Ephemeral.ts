@@ -41,13 +41,26 @@ export const findOnPath: Effect.Effect<string, string> = Effect.flatMap(
  *
  * It ignores SIGPIPE, since it complains on a stderr whose reader is dead by then: dash's own "Killed" ended it before it had
  * removed a gigabyte of data.
+ *
+ * With LEASEHOLD_RESTARTS it starts a server anew that has ended, as a service manager does, but not while a file `down` lies
+ * beside the data.
  */
 const watchdog = `
 trap '' PIPE
 exec 3<&0
 (cat <&3 >/dev/null; : > "$LEASEHOLD_DIR/ended"; kill -KILL "$(cat "$LEASEHOLD_DIR/child")" 2>/dev/null) & waiter=$!
-guarded() { "$@" </dev/null & echo $! > "$LEASEHOLD_DIR/child"; wait $!; }
-guarded "$1" --no-defaults --initialize-insecure $LEASEHOLD_INIT && [ ! -e "$LEASEHOLD_DIR/ended" ] && guarded "$@"
+guarded() {
+  "$@" </dev/null & echo $! > "$LEASEHOLD_DIR/child"
+  [ -e "$LEASEHOLD_DIR/ended" ] && kill -KILL $!
+  wait $!
+}
+serve() {
+  while guarded "$@"; code=$?; [ -n "$LEASEHOLD_RESTARTS" ] && [ ! -e "$LEASEHOLD_DIR/ended" ]; do
+    while [ -e "$LEASEHOLD_DIR/down" ] && [ ! -e "$LEASEHOLD_DIR/ended" ]; do sleep 0.1; done
+  done
+  return $code
+}
+guarded "$1" --no-defaults --initialize-insecure $LEASEHOLD_INIT && [ ! -e "$LEASEHOLD_DIR/ended" ] && serve "$@"
 code=$?
 kill $waiter 2>/dev/null
 tail -n 8 "$LEASEHOLD_DIR/error.log" >&2
@@ -59,13 +72,14 @@ const startWatchdog = (
   binary: string,
   dir: string,
   common: ReadonlyArray<string>,
-  args: ReadonlyArray<string>
+  args: ReadonlyArray<string>,
+  restarts: boolean
 ): ChildProcess =>
   spawn("sh", ["-c", watchdog, "leasehold-watchdog", binary, "--no-defaults", ...common, ...args], {
     stdio: ["pipe", "ignore", "pipe"],
     // A process group of its own: Ctrl-C in the terminal must reach the program, and not the server under it.
     detached: true,
-    env: { ...process.env, LEASEHOLD_DIR: dir, LEASEHOLD_INIT: common.join(" ") }
+    env: { ...process.env, LEASEHOLD_DIR: dir, LEASEHOLD_INIT: common.join(" "), LEASEHOLD_RESTARTS: restarts ? "1" : "" }
   })
 
 const stop = (child: ChildProcess): Effect.Effect<void> =>
@@ -77,6 +91,7 @@ const stop = (child: ChildProcess): Effect.Effect<void> =>
     child.stdin?.end()
   })
 
+<<<<<<< HEAD
 /** More arguments for a `mysqld`, which may depend on the port that it gets. They win over the defaults. */
 export type ExtraArgs = ReadonlyArray<string> | ((port: number) => ReadonlyArray<string>)
 
@@ -88,6 +103,17 @@ export const start = (binary: string, extraArgs: ExtraArgs): Effect.Effect<strin
   Effect.retry(startOnce(binary, extraArgs), { times: 2, while: (reason) => /address already in use/i.test(reason) })
 
 const startOnce = (binary: string, extraArgs: ExtraArgs): Effect.Effect<string, string, Scope.Scope> =>
+=======
+/**
+ * Initialises and starts `binary` on a free port with a database `leasehold`; answers its URL once it takes connections. With
+ * `restarts`, one that ends is started anew on the same port and data until the scope closes.
+ */
+export const start = (
+  binary: string,
+  extraArgs: ReadonlyArray<string>,
+  restarts = false
+): Effect.Effect<string, string, Scope.Scope> =>
+>>>>>>> 4bbab08 (The proxy answers an error to the n-th statement, also after it was executed, rewrites statements and refuses logins; a server of the tests can be killed and comes back)
   Effect.gen(function* () {
     const dir = yield* Effect.sync(() => mkdtempSync(join(tmpdir(), "leasehold-mysql-")))
     const port = yield* freePort
@@ -103,8 +129,14 @@ const startOnce = (binary: string, extraArgs: ExtraArgs): Effect.Effect<string, 
             `--socket=${join(dir, "s.sock")}`,
             `--pid-file=${join(dir, "pid")}`,
             ...serverArgs,
+<<<<<<< HEAD
             ...(typeof extraArgs === "function" ? extraArgs(port) : extraArgs)
           ]
+=======
+            ...extraArgs
+          ],
+          restarts
+>>>>>>> 4bbab08 (The proxy answers an error to the n-th statement, also after it was executed, rewrites statements and refuses logins; a server of the tests can be killed and comes back)
         )
       ),
       stop

@@ -16,6 +16,11 @@ export interface Options {
   readonly url?: string
   /** More arguments for an ephemeral `mysqld`; they win over the defaults. */
   readonly serverArgs?: ReadonlyArray<string>
+  /**
+   * Start an ephemeral server, whatever `LEASEHOLD_MYSQL_URL` says, that may be killed: it is started anew on its port and
+   * data whenever it ends.
+   */
+  readonly restarts?: boolean
 }
 
 export interface MysqlServer {
@@ -41,7 +46,7 @@ export class MysqlServerUnavailable extends Data.TaggedError("MysqlServerUnavail
 
 /** Starts or finds a server; an ephemeral one is gone when the scope closes, and when this process ends in whatever way. */
 export const launch = (options: Options = {}): Effect.Effect<MysqlServer, MysqlServerUnavailable, Scope.Scope> => {
-  const url = options.url ?? process.env["LEASEHOLD_MYSQL_URL"]
+  const url = options.url ?? (options.restarts === true ? undefined : process.env["LEASEHOLD_MYSQL_URL"])
   if (url !== undefined && url !== "") {
     return Effect.mapError(
       Effect.map(versionOf(url), (version): MysqlServer => ({ url, version, source: "url" })),
@@ -52,7 +57,10 @@ export const launch = (options: Options = {}): Effect.Effect<MysqlServer, MysqlS
     "a mysqld on PATH",
     Effect.flatMap(Ephemeral.findOnPath, (binary) => ephemeral(binary, "path", options))
   )
-  const fromDownload = way("a download by mysql-memory-server", download)
+  const fromDownload = way(
+    "a download by mysql-memory-server",
+    options.restarts === true ? Effect.fail("it can not be started anew once it has ended") : download
+  )
   const fromDebian = way(
     "Debian's mysql-server-core",
     Effect.flatMap(DebianServer.install, (binary) => ephemeral(binary, "debian", options))
@@ -81,7 +89,7 @@ function way<A, R>(name: string, effect: Effect.Effect<A, string, R>) {
 }
 
 const ephemeral = (binary: string, source: MysqlServer["source"], options: Options) =>
-  Effect.flatMap(Ephemeral.start(binary, options.serverArgs ?? []), (url) =>
+  Effect.flatMap(Ephemeral.start(binary, options.serverArgs ?? [], options.restarts), (url) =>
     Effect.map(versionOf(url), (version): MysqlServer => ({ url, version, source }))
   )
 
