@@ -79,7 +79,12 @@ const startWatchdog = (
     stdio: ["pipe", "ignore", "pipe"],
     // A process group of its own: Ctrl-C in the terminal must reach the program, and not the server under it.
     detached: true,
-    env: { ...process.env, LEASEHOLD_DIR: dir, LEASEHOLD_INIT: common.join(" "), LEASEHOLD_RESTARTS: restarts ? "1" : "" }
+    env: {
+      ...process.env,
+      LEASEHOLD_DIR: dir,
+      LEASEHOLD_INIT: common.join(" "),
+      LEASEHOLD_RESTARTS: restarts ? "1" : ""
+    }
   })
 
 const stop = (child: ChildProcess): Effect.Effect<void> =>

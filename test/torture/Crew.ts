@@ -1,0 +1,88 @@
+/**
+ * The worker processes of a torture: each with a place, a proxy of its own, and a new process whenever one has ended.
+ */
+import { join } from "node:path"
+import { Duration, Effect, Random, Ref, type Scope } from "effect"
+import * as Proxy from "../support/Proxy.js"
+import * as WorkerProcess from "../support/WorkerProcess.js"
+import type { Server } from "./Server.js"
+import type { Orders } from "./Work.js"
+
+export interface Member {
+  readonly proxy: Proxy.Proxy
+  /** The process that is at this place now; none between two lives. */
+  readonly process: Ref.Ref<{ readonly worker: string; readonly running: WorkerProcess.WorkerProcess } | undefined>
+}
+
+export interface Crew {
+  readonly members: ReadonlyArray<Member>
+  /** Stops all processes gently; none is started any more. Answers once all have ended. */
+  readonly dismiss: Effect.Effect<void>
+  /** Ends that nobody had caused: how, and the last words. */
+  readonly crashes: Effect.Effect<ReadonlyArray<string>>
+}
+
+/** Ends that are as they should be: a stop, also before the process listened to it; a kill; no database at the start. */
+const expected: ReadonlyArray<number | string> = [0, 75, "SIGKILL", "SIGTERM"]
+
+const entry = join(import.meta.dirname ?? ".", "workerMain.ts")
+
+/** How long the last stop of a process may take before it is a finding. */
+const stopTime = Duration.seconds(30)
+
+export const hire = (server: Server, size: number): Effect.Effect<Crew, never, Scope.Scope> =>
+  Effect.gen(function* () {
+    const dismissed = yield* Ref.make(false)
+    const crashes = yield* Ref.make<ReadonlyArray<string>>([])
+    const members = yield* Effect.replicateEffect(
+      Effect.gen(function* () {
+        const proxy = yield* Proxy.make(server.url)
+        const current: Member["process"] = yield* Ref.make<
+          { readonly worker: string; readonly running: WorkerProcess.WorkerProcess } | undefined
+        >(undefined)
+        return { proxy, process: current }
+      }),
+      size
+    )
+    const life = (place: number, number: number, { process, proxy }: Member) =>
+      Effect.scoped(
+        Effect.gen(function* () {
+          const worker = `worker-${place}.${number}`
+          const orders: Orders = { url: proxy.url, historyUrl: server.url, workerId: worker }
+          const running = yield* WorkerProcess.run(entry, orders)
+          yield* Ref.set(process, { worker, running })
+          if (yield* Ref.get(dismissed)) yield* running.signal("SIGTERM")
+          const end = yield* running.ended
+          yield* Ref.set(process, undefined)
+          if (expected.includes(end)) return
+          const words = yield* running.lastWords
+          yield* Ref.update(crashes, (all) => [...all, `${worker} ended with ${end}: ${words.slice(-10).join(" | ")}`])
+        })
+      )
+    const place = (index: number, member: Member) =>
+      Effect.gen(function* () {
+        for (let number = 1; !(yield* Ref.get(dismissed)); number++) {
+          yield* life(index, number, member)
+          yield* Effect.sleep(Duration.millis(yield* Random.nextIntBetween(100, 1_500)))
+        }
+      })
+    const places = yield* Effect.forkScoped(
+      Effect.forEach(members, (member, index) => place(index + 1, member), { concurrency: "unbounded", discard: true })
+    )
+    const stop = ({ process }: Member) =>
+      Effect.flatMap(Ref.get(process), (now) => (now === undefined ? Effect.void : now.running.signal("SIGTERM")))
+    return {
+      members,
+      crashes: Ref.get(crashes),
+      dismiss: Ref.set(dismissed, true).pipe(
+        Effect.zipRight(Effect.forEach(members, stop, { discard: true })),
+        Effect.zipRight(places.await),
+        Effect.timeoutTo({
+          duration: stopTime,
+          onSuccess: () => [],
+          onTimeout: () => ["a process had not ended 30 seconds after SIGTERM"]
+        }),
+        Effect.flatMap((late) => Ref.update(crashes, (all) => [...all, ...late]))
+      )
+    }
+  })
