@@ -9,6 +9,12 @@ const query = 0x03
 const prepare = 0x16
 const execute = 0x17
 
+/** What stands before the text of a query where the client may send attributes and sends none: no parameters, one set. */
+const noAttributes = Buffer.from([0, 1])
+
+/** The part of a packet with a query that comes before its text. */
+const headOf = (packet: Buffer): number => (packet.subarray(5, 7).equals(noAttributes) ? 7 : 5)
+
 /** After these a server closes the connection itself. */
 const fatal: ReadonlyArray<number> = [1040, 1153, 4031]
 
@@ -31,6 +37,8 @@ export class Link {
   private readonly preparing: Array<string> = []
   private readonly texts = new Map<number, string>()
   private loggedIn = false
+  /** Whether this client puts attributes before the texts of its queries. */
+  private attributes = false
   private mute: "no" | "cut" | "hang" = "no"
   /** Takes what the server answers, in place of the client. */
   private instead: ((chunk: Buffer) => void) | undefined
@@ -139,17 +147,15 @@ export class Link {
   private rewritten(packet: Buffer): Buffer {
     const command = packet.length < 5 || packet.readUInt8(3) !== 0 ? undefined : packet.readUInt8(4)
     if (command !== query && command !== prepare) return packet
-    const before = packet.toString("utf8", 5)
+    const start = headOf(packet)
+    const before = packet.toString("utf8", start)
     let text = before
     for (const [index, rule] of this.counted.rules.entries()) {
       if (typeof rule.action !== "object" || !("rewrite" in rule.action)) continue
       if (this.isHit(index, rule, before)) text = rule.action.rewrite(text)
     }
     if (text === before) return packet
-    const body = Buffer.from(text, "utf8")
-    const head = Buffer.from(packet.subarray(0, 5))
-    head.writeUIntLE(body.length + 1, 0, 3)
-    return Buffer.concat([head, body])
+    return commandPacket(packet.subarray(4, start), text)
   }
 
   private answerError(error: ServerError): void {
@@ -163,10 +169,8 @@ export class Link {
    */
   private executeAndAnswer(packet: Buffer, error: ServerError): Promise<void> {
     const marker = `proxy-${randomUUID()}`
-    const ask = Buffer.from(`SELECT '${marker}' AS executed`)
-    const head = Buffer.alloc(5)
-    head.writeUIntLE(ask.length + 1, 0, 3)
-    head.writeUInt8(query, 4)
+    const head = this.attributes ? Buffer.from([query, ...noAttributes]) : Buffer.from([query])
+    const ask = commandPacket(head, `SELECT '${marker}' AS executed`)
     return new Promise((resolve) => {
       let answer = Buffer.alloc(0)
       // A connection that ends meanwhile has nothing more to forward.
@@ -181,14 +185,17 @@ export class Link {
         this.answerError(error)
         resolve()
       }
-      this.server.write(Buffer.concat([packet, head, ask]))
+      this.server.write(Buffer.concat([packet, ask]))
     })
   }
 
   private textOf(packet: Buffer): string | undefined {
     if (packet.length < 5 || packet.readUInt8(3) !== 0) return undefined
     const command = packet.readUInt8(4)
-    if (command === query) return packet.toString("utf8", 5)
+    if (command === query) {
+      this.attributes = headOf(packet) > 5
+      return packet.toString("utf8", headOf(packet))
+    }
     if (command === prepare) {
       this.preparing.push(packet.toString("utf8", 5))
       return undefined
@@ -215,6 +222,14 @@ export class Link {
     this.loggedIn = true
     this.client.write(chunk)
   }
+}
+
+/** A packet of the client: the command, with what belongs before the text, and the text. */
+const commandPacket = (command: Buffer, text: string): Buffer => {
+  const body = Buffer.concat([command, Buffer.from(text, "utf8")])
+  const head = Buffer.alloc(4)
+  head.writeUIntLE(body.length, 0, 3)
+  return Buffer.concat([head, body])
 }
 
 export const errorPacket = (sequence: number, { errno, sqlState }: ServerError): Buffer => {

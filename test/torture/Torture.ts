@@ -2,7 +2,7 @@
  * One torture, from the start of its server to the audit.
  */
 import { MysqlClient } from "@effect/sql-mysql2"
-import { Duration, Effect, Fiber, Layer, Random, Redacted, Ref, type Scope } from "effect"
+import { Duration, Effect, Fiber, Layer, Random, Redacted, Ref } from "effect"
 import { MysqlQueue } from "../../src/index.js"
 import * as Proxy from "../support/Proxy.js"
 import { type Audit, audit } from "./Auditor.js"
@@ -19,6 +19,8 @@ export interface Options {
   readonly seed: number
   /** How long faults are done. */
   readonly duration: Duration.Duration
+  /** The faults go on until callers know of so many jobs, also on a machine that is slow; default 0. */
+  readonly leastJobs?: number
   /** Worker processes; default 4. */
   readonly workers?: number
   /** Which faults; default all. */
@@ -47,11 +49,12 @@ const drainTime = Duration.seconds(90)
 const overhead = Duration.minutes(6)
 
 /** The command that repeats a torture. */
-export const command = ({ duration, only, seed }: Options): string =>
+export const command = ({ duration, only, seed, workers }: Options): string =>
   [
     "npm run torture --",
     `--minutes ${Duration.toMinutes(duration)}`,
     `--seed ${seed}`,
+    ...(workers === undefined ? [] : [`--workers ${workers}`]),
     ...(only ?? []).map((fault) => `--only ${fault}`)
   ].join(" ")
 
@@ -98,7 +101,11 @@ const onServer = (options: Options) =>
     const acting = yield* Effect.forkScoped(
       Effect.all(parts, { concurrency: "unbounded", discard: true }).pipe(Effect.provide(callers))
     )
-    yield* Effect.raceFirst(Effect.sleep(options.duration), Fiber.join(acting))
+    const enough = Effect.sync(() => book.known.length >= (options.leastJobs ?? 0)).pipe(
+      Effect.zipLeft(Effect.sleep("100 millis")),
+      Effect.repeat({ until: (isEnough) => isEnough })
+    )
+    yield* Effect.raceFirst(Effect.zipRight(Effect.sleep(options.duration), enough), Fiber.join(acting))
     // What a server or a proxy is in the middle of is done to its end: a suspended process would stay so.
     yield* Fiber.interrupt(acting)
 

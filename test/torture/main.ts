@@ -17,16 +17,18 @@ const seed = Options.integer("seed").pipe(
   Options.optional,
   Options.withDescription("Decides what is done and which faults come when. Default: a new one, which is printed.")
 )
+const workers = Options.integer("workers").pipe(Options.withDefault(4), Options.withDescription("Worker processes."))
 const only = Options.choice("only", Array.from(new Set([...memberFaults, ...serverFaults]))).pipe(
   Options.repeated,
   Options.withDescription("Does this fault and no other; may be given several times.")
 )
 
-const torture = Command.make("torture", { minutes, only, seed }, (given) =>
+const torture = Command.make("torture", { minutes, only, seed, workers }, (given) =>
   Effect.gen(function* () {
     const options: Torture.Options = {
       seed: Option.getOrElse(given.seed, () => Math.floor(Math.random() * 1_000_000_000)),
       duration: Duration.minutes(given.minutes),
+      ...(given.workers === 4 ? {} : { workers: given.workers }),
       ...(given.only.length === 0 ? {} : { only: given.only }),
       progress: (line) => Console.error(line)
     }
