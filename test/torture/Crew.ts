@@ -1,7 +1,6 @@
 /**
  * The worker processes of a torture: each with a place, a proxy of its own, and a new process whenever one has ended.
  */
-import { join } from "node:path"
 import { Duration, Effect, Random, Ref, type Scope } from "effect"
 import * as Proxy from "../support/Proxy.js"
 import * as WorkerProcess from "../support/WorkerProcess.js"
@@ -25,7 +24,7 @@ export interface Crew {
 /** Ends that are as they should be: a stop, also before the process listened to it; a kill; no database at the start. */
 const expected: ReadonlyArray<number | string> = [0, 75, "SIGKILL", "SIGTERM"]
 
-const entry = join(import.meta.dirname ?? ".", "workerMain.ts")
+const entry = "test/torture/workerMain.ts"
 
 /** How long the last stop of a process may take before it is a finding. */
 const stopTime = Duration.seconds(30)
