@@ -2,7 +2,8 @@
  * The whole contract of `JobStore` in memory, for tests and for programs without a database: the same verbs, the same
  * fences and the same answers as in MySQL, by the `Clock` of the calling fiber, so that `TestClock` moves its time.
  *
- * Two things it can not do. Nothing outlives the layer. And no transaction can be rolled back: what the effect of a failed `completeWith` or `transaction` wrote stays.
+ * Two things it can not do. Nothing outlives the layer. And transactions are not isolated: what is written in one is seen
+ * at once, and undone where it does not commit.
  */
 import { Context, DateTime, Deferred, Duration, Effect, Either, Exit, HashMap, Layer, Option, Ref } from "effect"
 import { LeaseLost } from "../JobFailure.js"
@@ -12,6 +13,7 @@ import type { Lease, SettleError } from "../Lease.js"
 import { AlreadySettled, InTransaction, NotInTransaction, OutcomeUnknown, StoreUnavailable } from "../QueueError.js"
 import * as Acts from "./Acts.js"
 import * as Table from "./Table.js"
+import * as Transactions from "./Transactions.js"
 import * as Verbs from "./Verbs.js"
 
 type Service = typeof JobStore.Service
@@ -19,18 +21,23 @@ type Service = typeof JobStore.Service
 /** How long a verb waits for a row that a `completeWith` has locked. */
 const lockWait = Duration.seconds(3)
 
-/** Whether the caller is inside of a `transaction`. */
-class Open extends Context.Reference<Open>()("leasehold/memory/Open", { defaultValue: () => false }) {}
-
-const setOpen =
-  (open: boolean) =>
-  <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
-    Effect.mapInputContext(effect, (context: Context.Context<R>) => Context.add(context, Open, open))
+/** What is behind the memory store: for tools that test programs, which may look and do what no program may. */
+export class MemoryTable extends Context.Tag("leasehold/memory/MemoryTable")<
+  MemoryTable,
+  {
+    readonly read: Effect.Effect<Table.Table>
+    /** One transaction, past all fences. */
+    readonly change: <A>(transact: (table: Table.Table, now: DateTime.Utc) => Verbs.Change<A>) => Effect.Effect<A>
+    /** What a database does when the process of its callers dies: open transactions are undone, their locks are gone. */
+    readonly dropConnections: Effect.Effect<void>
+  }
+>() {}
 
 const refuseTransaction = (verb: string): Effect.Effect<void, InTransaction> =>
-  Effect.flatMap(Open, (open) => (open ? Effect.fail(new InTransaction({ verb })) : Effect.void))
+  Effect.flatMap(Transactions.isOpen, (open) => (open ? Effect.fail(new InTransaction({ verb })) : Effect.void))
 
-const make: Effect.Effect<Service> = Effect.map(Ref.make(Table.empty), (ref) => {
+const make = Effect.map(Ref.make(Table.empty), (ref) => {
+  const transactions = new Transactions.Transactions()
   /** One transaction. */
   const change = <A>(transact: (table: Table.Table, now: DateTime.Utc) => Verbs.Change<A>): Effect.Effect<A> =>
     Effect.flatMap(DateTime.now, (now) => Ref.modify(ref, (table) => transact(table, now)))
@@ -75,9 +82,15 @@ const make: Effect.Effect<Service> = Effect.map(Ref.make(Table.empty), (ref) => 
       )
     )
 
-  const unlockRow = (lease: Lease, lock: Deferred.Deferred<void>, output: Option.Option<string | null>) =>
+  const unlockRow = (
+    lease: Lease,
+    lock: Deferred.Deferred<void>,
+    output: Option.Option<string | null>,
+    commit: () => void
+  ) =>
     Effect.zipRight(
       change((table, now): Verbs.Change<unknown> => {
+        commit()
         const unlocked = { ...table, locks: HashMap.remove(table.locks, lease.jobId) }
         // The lock kept everybody else away: the fence that held before the effect ran holds still.
         return Option.match(output, {
@@ -88,22 +101,56 @@ const make: Effect.Effect<Service> = Effect.map(Ref.make(Table.empty), (ref) => 
       Deferred.succeed(lock, undefined)
     )
 
-  return {
-    enqueue: (jobs) => Effect.flatten(change((table, now) => Verbs.enqueue(table, jobs, now))),
+  /** A change that is undone with the transaction which the caller is in: what undoes it is remembered in the same step. */
+  const joined = <A>(
+    transact: (table: Table.Table, now: DateTime.Utc) => Verbs.Change<A>,
+    undo: (answer: A, before: Table.Table) => (table: Table.Table) => Table.Table
+  ): Effect.Effect<(table: Table.Table, now: DateTime.Utc) => Verbs.Change<A>> =>
+    Effect.map(Transactions.undoing, (onRollback) => (before, now) => {
+      const [answer, after] = transact(before, now)
+      const undone = undo(answer, before)
+      if (after !== before) onRollback(change((table) => [undefined, undone(table)]))
+      return [answer, after]
+    })
+
+  /** As the job was before. */
+  const restore = (id: JobId) => (_: unknown, before: Table.Table) => (table: Table.Table) =>
+    Table.update(table, Option.toArray(Table.find(before, id)))
+
+  const store: Service = {
+    enqueue: (jobs) =>
+      joined(
+        (table, now) => Verbs.enqueue(table, jobs, now),
+        (enqueued) => (table) =>
+          Table.removeAll(
+            table,
+            Either.getOrElse(enqueued, () => []).flatMap((job) => (job.created ? [job.id] : []))
+          )
+      ).pipe(Effect.flatMap(change), Effect.flatten),
     requireTransaction: (verb) =>
-      Effect.flatMap(Open, (open) => (open ? Effect.void : Effect.fail(new NotInTransaction({ verb })))),
+      Effect.flatMap(Transactions.isOpen, (open) => (open ? Effect.void : Effect.fail(new NotInTransaction({ verb })))),
     refuseTransaction,
-    detached: setOpen(false),
-    transaction: (effect) => Effect.zipRight(refuseTransaction("withTransaction"), setOpen(true)(effect)),
+    detached: Transactions.detached,
+    transaction: (effect) =>
+      Effect.zipRight(
+        refuseTransaction("withTransaction"),
+        transactions.run(effect, (_, commit) => Effect.sync(commit))
+      ),
     claim: (request) => change((table, now) => Verbs.claim(table, request, now)),
     renew: (leases, duration) => change((table, now) => Verbs.renew(table, leases, duration, now)),
     settle: (settlements) => change((table, now) => Verbs.settle(table, settlements, now)),
     completeWith: (lease, effect) =>
-      Effect.acquireUseRelease(
-        lockRow(lease),
-        () => effect,
-        (lock, exit) => unlockRow(lease, lock, Exit.isSuccess(exit) ? Option.some(exit.value[0]) : Option.none())
-      ).pipe(Effect.map(([, value]) => value)),
+      Effect.uninterruptibleMask((restore) =>
+        refuseTransaction("completeWith").pipe(
+          Effect.zipRight(lockRow(lease)),
+          Effect.flatMap((lock) =>
+            transactions.run(restore(effect), (exit, commit) =>
+              unlockRow(lease, lock, Exit.isSuccess(exit) ? Option.some(exit.value[0]) : Option.none(), commit)
+            )
+          ),
+          Effect.map(([, value]) => value)
+        )
+      ),
     get: (id) => read((table) => Table.find(table, id)),
     find: (scope, key) =>
       read((table) => Option.flatMap(HashMap.get(table.keys, Table.keyOf(scope, key)), (id) => Table.find(table, id))),
@@ -115,8 +162,16 @@ const make: Effect.Effect<Service> = Effect.map(Ref.make(Table.empty), (ref) => 
           .slice(0, limit)
       ),
     counts: read(Table.counts),
-    cancel: (id) => Effect.flatten(changeUnlocked("cancel", id, (table, now) => Verbs.cancel(table, id, now))),
-    retry: (id) => Effect.flatten(changeUnlocked("retry", id, (table, now) => Verbs.retry(table, id, now))),
+    cancel: (id) =>
+      joined((table, now) => Verbs.cancel(table, id, now), restore(id)).pipe(
+        Effect.flatMap((transact) => changeUnlocked("cancel", id, transact)),
+        Effect.flatten
+      ),
+    retry: (id) =>
+      joined((table, now) => Verbs.retry(table, id, now), restore(id)).pipe(
+        Effect.flatMap((transact) => changeUnlocked("retry", id, transact)),
+        Effect.flatten
+      ),
     retryAll: (filter, after, limit) => change((table, now) => Verbs.retryAll(table, filter, after, limit, now)),
     setPaused: (queue, paused) => change((table) => Verbs.setPaused(table, queue, paused)),
     paused: read((table) => Array.from(table.paused).sort()),
@@ -125,6 +180,18 @@ const make: Effect.Effect<Service> = Effect.map(Ref.make(Table.empty), (ref) => 
     recordRefusals: (refusals) => change((table, now) => Verbs.recordRefusals(table, refusals, now)),
     refusals: (id) => read((table) => Option.getOrElse(HashMap.get(table.refusals, id), () => []))
   }
+  const table: MemoryTable["Type"] = {
+    read: Ref.get(ref),
+    change,
+    dropConnections: Effect.zipRight(
+      transactions.rollBackAll,
+      Effect.flatMap(
+        change((before): Verbs.Change<Table.Table["locks"]> => [before.locks, { ...before, locks: HashMap.empty() }]),
+        (locks) => Effect.forEach(HashMap.values(locks), (lock) => Deferred.succeed(lock, undefined), { discard: true })
+      )
+    )
+  }
+  return Context.make(JobStore, store).pipe(Context.add(MemoryTable, table))
 })
 
 /** Whether a lease may complete its job now. One that is to be canceled can not be completed (ruling 1). */
@@ -152,4 +219,4 @@ const checkFence = (
 }
 
 /** A store of its own for each build of the layer. */
-export const layer: Layer.Layer<JobStore> = Layer.effect(JobStore, make)
+export const layer: Layer.Layer<JobStore | MemoryTable> = Layer.effectContext(make)

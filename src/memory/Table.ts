@@ -100,3 +100,10 @@ export const remove = (table: Table, gone: ReadonlyArray<Row>): Table => {
     refusals: HashMap.removeMany(table.refusals, ids)
   }
 }
+
+/** Without these jobs. */
+export const removeAll = (table: Table, ids: ReadonlyArray<JobId>): Table =>
+  remove(
+    table,
+    ids.flatMap((id) => Option.toArray(HashMap.get(table.rows, id)))
+  )

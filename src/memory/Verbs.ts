@@ -149,6 +149,16 @@ export const claim = (table: Table.Table, request: ClaimRequest, now: DateTime.U
   ]
 }
 
+/** With a running job taken over by `worker`, as if its lease had ended just now; unchanged where it may not be taken over. */
+export const takeOver = (
+  table: Table.Table,
+  record: JobRecord,
+  worker: string,
+  lease: Duration.Duration,
+  now: DateTime.Utc
+): Table.Table =>
+  Table.update(table, Option.toArray(Acts.claim({ ...record, dueAt: Option.some(now) }, worker, lease, now)))
+
 const unlocked = (table: Table.Table, rows: ReadonlyArray<Table.Row>): ReadonlyArray<Table.Row> =>
   rows.filter(({ record }) => !HashMap.has(table.locks, record.id))
 
