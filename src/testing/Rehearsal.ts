@@ -135,7 +135,7 @@ export const duplicate: Rehearse = (job, payload, options) =>
 /** Long, so that a handler that sleeps is not renewed at every jump of the clock. */
 const leaseLength = Duration.hours(1)
 /** How long a process that stalls is waited for; it may hold the job's row, so that nobody can take the job over. */
-const longestStall = Duration.toMillis(Duration.hours(3))
+const longestStall = Duration.toMillis(Duration.minutes(65))
 
 const rehearse = <Type extends string, P, S, E, W, A, EW, EH, EO>(
   job: Job.Job<Type, P, S, E>,

@@ -4,7 +4,7 @@ import * as Job from "../../../src/Job.js"
 import { Retryable } from "../../../src/JobFailure.js"
 import * as Queue from "../../../src/Queue.js"
 import * as RetryPolicy from "../../../src/RetryPolicy.js"
-import { MemoryQueue, Rehearsal, TestQueue } from "../../../src/testing/index.js"
+import { Rehearsal, TestQueue } from "../../../src/testing/index.js"
 
 const Charge = Job.make("charge", {
   payload: { orderId: Schema.String },
@@ -109,29 +109,6 @@ describe("a rehearsal of crashes", () => {
         same: (cleanCount, count) => cleanCount === count
       })
       expect(kept.failures).toEqual([])
-    })
-  )
-
-  it.effect("what completeWith writes is there once: a process that dies within it has written nothing", () =>
-    Effect.gen(function* () {
-      const insert = (orderId: string) =>
-        Effect.flatMap(Bank, ({ charges }) => MemoryQueue.update(charges, (all) => [...all, orderId]))
-      const handler: Handler = ({ orderId }, lease) =>
-        lease.completeWith(Effect.as(Effect.zipLeft(insert(orderId), Effect.sleep("1 second")), 1)).pipe(
-          Effect.catchTags({
-            AlreadySettled: Effect.die,
-            InTransaction: Effect.die,
-            OutcomeUnknown: Effect.die,
-            PayloadInvalid: Effect.die,
-            StoreRejected: Effect.die,
-            StoreUnavailable: Effect.die
-          })
-        )
-      const report = yield* Rehearsal.crash(Charge, order, rehearsalOf(handler))
-      expect(report.failures.slice(0, 1)).toEqual([])
-      expect(report.clean).toEqual(["a"])
-      const stalled = yield* Rehearsal.stall(Charge, order, rehearsalOf(handler))
-      expect(stalled).toMatchObject({ clean: ["a"], failures: [] })
     })
   )
 
