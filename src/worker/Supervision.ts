@@ -85,9 +85,11 @@ export class Supervision implements Holder {
       const timers: Array<Fiber.RuntimeFiber<unknown>> = []
       const after = (duration: Duration.Duration, act: Effect.Effect<unknown>) =>
         Effect.map(Effect.forkDaemon(Effect.zipRight(Timer.sleep(duration), act)), (timer) => void timers.push(timer))
-      return Effect.forkDaemon(Effect.interruptible(handler)).pipe(
+      // A fiber that succeeds with how the handler ended: one that fails has its whole error logged by Effect at level debug,
+      // cause included, which may hold the payload (law 8).
+      return Effect.forkDaemon(Effect.exit(Effect.interruptible(handler))).pipe(
         Effect.flatMap((fiber) => {
-          fiber.addObserver((exit) => Deferred.unsafeDone(ended, Effect.succeed(Option.some(exit))))
+          fiber.addObserver((exit) => Deferred.unsafeDone(ended, Effect.succeed(Option.some(Exit.flatten(exit)))))
           const wait = this.stoppable(Deferred.await(ended), () => {
             fiber.unsafeInterruptAsFork(FiberId.none)
             const giveUp = Effect.flatMap(Deferred.succeed(ended, Option.none()), (given) =>
