@@ -20,7 +20,7 @@ const numbered = (count: number) => Array.from({ length: count }, (_, n) => ({ n
 const pagesOf = (
   filter: Queue.ListOptions,
   limit: number,
-  between: (page: number) => Effect.Effect<unknown, unknown>
+  between: (page: number) => Effect.Effect<unknown, unknown, Queue.Queue>
 ) =>
   Effect.gen(function* () {
     const pages: Array<ReadonlyArray<JobRecord>> = []
