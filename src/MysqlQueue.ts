@@ -48,7 +48,8 @@ export type StartError = InvalidName | InvalidOption | UnsupportedServer | Migra
 export const layer = (
   options: Options = {}
 ): Layer.Layer<JobStore | Queue.Queue | Wakeup.Wakeup, StartError, MysqlClient> =>
-  Queue.layer.pipe(Layer.provideMerge(Layer.merge(store(options), Wakeup.layer)))
+  // Fresh: a layer is made once in a program, so two queues of one program would share the client of the first one's store.
+  Layer.fresh(Queue.layer).pipe(Layer.provideMerge(Layer.merge(store(options), Layer.fresh(Wakeup.layer))))
 
 const store = (options: Options): Layer.Layer<JobStore, StartError, MysqlClient> =>
   Layer.scoped(
