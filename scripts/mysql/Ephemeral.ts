@@ -96,29 +96,29 @@ const stop = (child: ChildProcess): Effect.Effect<void> =>
     child.stdin?.end()
   })
 
-<<<<<<< HEAD
 /** More arguments for a `mysqld`, which may depend on the port that it gets. They win over the defaults. */
 export type ExtraArgs = ReadonlyArray<string> | ((port: number) => ReadonlyArray<string>)
 
 /**
  * Initialises and starts `binary` on a free port with a database `leasehold`; answers its URL once it takes connections. Where
- * another program was faster to take the port, it starts again on the next one, three times at most.
- */
-export const start = (binary: string, extraArgs: ExtraArgs): Effect.Effect<string, string, Scope.Scope> =>
-  Effect.retry(startOnce(binary, extraArgs), { times: 2, while: (reason) => /address already in use/i.test(reason) })
-
-const startOnce = (binary: string, extraArgs: ExtraArgs): Effect.Effect<string, string, Scope.Scope> =>
-=======
-/**
- * Initialises and starts `binary` on a free port with a database `leasehold`; answers its URL once it takes connections. With
- * `restarts`, one that ends is started anew on the same port and data until the scope closes.
+ * another program was faster to take the port, it starts again on the next one, three times at most. With `restarts`, one that
+ * ends is started anew on the same port and data until the scope closes.
  */
 export const start = (
   binary: string,
-  extraArgs: ReadonlyArray<string>,
+  extraArgs: ExtraArgs,
   restarts = false
 ): Effect.Effect<string, string, Scope.Scope> =>
->>>>>>> 4bbab08 (The proxy answers an error to the n-th statement, also after it was executed, rewrites statements and refuses logins; a server of the tests can be killed and comes back)
+  Effect.retry(startOnce(binary, extraArgs, restarts), {
+    times: 2,
+    while: (reason) => /address already in use/i.test(reason)
+  })
+
+const startOnce = (
+  binary: string,
+  extraArgs: ExtraArgs,
+  restarts: boolean
+): Effect.Effect<string, string, Scope.Scope> =>
   Effect.gen(function* () {
     const dir = yield* Effect.sync(() => mkdtempSync(join(tmpdir(), "leasehold-mysql-")))
     const port = yield* freePort
@@ -134,14 +134,9 @@ export const start = (
             `--socket=${join(dir, "s.sock")}`,
             `--pid-file=${join(dir, "pid")}`,
             ...serverArgs,
-<<<<<<< HEAD
             ...(typeof extraArgs === "function" ? extraArgs(port) : extraArgs)
-          ]
-=======
-            ...extraArgs
           ],
           restarts
->>>>>>> 4bbab08 (The proxy answers an error to the n-th statement, also after it was executed, rewrites statements and refuses logins; a server of the tests can be killed and comes back)
         )
       ),
       stop
