@@ -5,7 +5,19 @@ import { mkdtempSync, rmSync } from "node:fs"
 import { createRequire } from "node:module"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { buildSync } from "esbuild"
+import { type BuildOptions, buildSync } from "esbuild"
+
+const root = join(import.meta.dirname ?? ".", "../..")
+
+const options: BuildOptions = {
+  bundle: true,
+  platform: "node",
+  target: "node20",
+  logLevel: "error",
+  // Files beside the source are found from here, which is as deep in the repository as they expect.
+  define: { "import.meta.url": JSON.stringify(import.meta.url) },
+  nodePaths: [join(createRequire(import.meta.url).resolve("effect"), "../../../..")]
+}
 
 const bundles = new Map<string, string>()
 
@@ -16,18 +28,35 @@ export const bundle = (entry: string): string => {
   const folder = mkdtempSync(join(tmpdir(), "leasehold-bundle-"))
   process.on("exit", () => rmSync(folder, { recursive: true, force: true }))
   const file = join(folder, "bundle.cjs")
-  buildSync({
-    entryPoints: [join(import.meta.dirname ?? ".", "../..", entry)],
-    bundle: true,
-    platform: "node",
-    target: "node20",
-    format: "cjs",
-    outfile: file,
-    logLevel: "error",
-    // Files beside the source are found from here, which is as deep in the repository as they expect.
-    define: { "import.meta.url": JSON.stringify(import.meta.url) },
-    nodePaths: [join(createRequire(import.meta.url).resolve("effect"), "../../../..")]
-  })
+  buildSync({ ...options, entryPoints: [join(root, entry)], format: "cjs", outfile: file })
   bundles.set(entry, file)
   return file
+}
+
+/**
+ * The bundles of several files that share what they import, in one folder: a program and a module that it loads must have one
+ * and the same copy of Effect. Made once, and gone with this process.
+ */
+export const bundleTogether = (entries: ReadonlyArray<string>): ReadonlyArray<string> => {
+  const name = (entry: string) => entry.replaceAll("/", ".").replace(/\.ts$/, "")
+  const key = entries.join()
+  const known = bundles.get(key)
+  const folder = known ?? mkdtempSync(join(tmpdir(), "leasehold-bundle-"))
+  if (known === undefined) {
+    bundles.set(key, folder)
+    process.on("exit", () => rmSync(folder, { recursive: true, force: true }))
+    buildSync({
+      ...options,
+      entryPoints: entries.map((entry) => ({ in: join(root, entry), out: name(entry) })),
+      format: "esm",
+      splitting: true,
+      outdir: folder,
+      outExtension: { ".js": ".mjs" },
+      // What is CommonJS among the dependencies asks for Node's own modules so.
+      banner: {
+        js: 'import { createRequire as makeRequire } from "node:module"; const require = makeRequire(import.meta.url);'
+      }
+    })
+  }
+  return entries.map((entry) => join(folder, `${name(entry)}.mjs`))
 }

@@ -4,11 +4,11 @@
 import { spawn } from "node:child_process"
 import { join } from "node:path"
 import * as NodeContext from "@effect/platform-node/NodeContext"
-import { ConfigProvider, Console, Context, Deferred, Effect, type Scope } from "effect"
+import { ConfigProvider, Console, Context, Deferred, type Duration, Effect, type Scope } from "effect"
 import { run } from "../../src/cli/Command.js"
 import { Source } from "../../src/cli/Stdin.js"
 import { StopRequest } from "../../src/cli/StopRequest.js"
-import { bundle } from "./Bundle.js"
+import { bundleTogether } from "./Bundle.js"
 
 export interface Ran {
   readonly code: number
@@ -54,18 +54,28 @@ async function* chunks(text: string) {
 
 export interface Running {
   readonly signal: (signal: NodeJS.Signals) => Effect.Effect<void>
-  /** Waits until it has printed a text, on either stream. Fails the test after 20 seconds. */
-  readonly says: (text: string) => Effect.Effect<void>
+  /** Waits until it has printed a text, on either stream. Fails the test after `within`, default 20 seconds. */
+  readonly says: (text: string, within?: Duration.DurationInput) => Effect.Effect<void>
   readonly ended: Effect.Effect<Ran>
 }
 
 const root = join(import.meta.dirname ?? ".", "../..")
-const main = "src/cli/main.ts"
+/** The command, and the modules that it is given to run, as files that start fast. */
+const bundled = () => bundleTogether(["src/cli/main.ts", "test/support/modules/worker.ts"])
 
-/** Starts it as a process; killed when the scope closes. `loader`: from its source, for modules that are TypeScript. */
+/** The path of the module whose layers are workers. */
+export const workerModule = (): string => bundled()[1] ?? ""
+
+export interface ProcessSettings extends Settings {
+  /** Arguments of Node before those of the command. Default: a bundle of the source. */
+  readonly node?: ReadonlyArray<string>
+  readonly cwd?: string
+}
+
+/** Starts it as a process; killed when the scope closes. */
 export const start = (
   args: ReadonlyArray<string>,
-  { loader = false, stdin, url }: Settings & { readonly loader?: boolean } = {}
+  { cwd = root, node = bundled().slice(0, 1), stdin, url }: ProcessSettings = {}
 ): Effect.Effect<Running, never, Scope.Scope> =>
   Effect.gen(function* () {
     const ended = yield* Deferred.make<Ran>()
@@ -74,8 +84,8 @@ export const start = (
     const waiting = new Set<() => void>()
     const child = yield* Effect.acquireRelease(
       Effect.sync(() =>
-        spawn(process.execPath, [...(loader ? ["--import", "tsx", main] : [bundle(main)]), ...args], {
-          cwd: root,
+        spawn(process.execPath, [...node, ...args], {
+          cwd,
           env: { ...process.env, LEASEHOLD_MYSQL_URL: url ?? "" },
           stdio: ["pipe", "pipe", "pipe"]
         })
@@ -99,7 +109,7 @@ export const start = (
     )
     return {
       signal: (signal) => Effect.sync(() => void child.kill(signal)),
-      says: (text) =>
+      says: (text, within = "20 seconds") =>
         Effect.async<void>((resume) => {
           const look = () => {
             if (`${out}\n${err}`.includes(text)) resume(Effect.sync(() => waiting.delete(look)))
@@ -108,7 +118,7 @@ export const start = (
           look()
         }).pipe(
           Effect.timeoutFail({
-            duration: "20 seconds",
+            duration: within,
             onTimeout: () => new Error(`the command never said "${text}", but: ${out} ${err}`)
           }),
           Effect.orDie

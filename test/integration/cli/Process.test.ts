@@ -7,7 +7,7 @@ import * as NodeFileSystem from "@effect/platform-node/NodeFileSystem"
 import { expect, layer } from "@effect/vitest"
 import { Deferred, Effect, Fiber } from "effect"
 import * as Queue from "../../../src/Queue.js"
-import { command, commandProcess, start } from "../../support/CommandRun.js"
+import { command, commandProcess, start, workerModule } from "../../support/CommandRun.js"
 import { Database, emptyDatabase } from "../../support/Mysql.js"
 import { Greet } from "../../support/modules/worker.js"
 import { queue } from "../../support/QueueOnMysql.js"
@@ -62,7 +62,7 @@ layer(queue(), { excludeTestServices: true, timeout: "2 minutes" })("the command
   it.scoped("works on a module's layer: a first SIGTERM lets the handler end, and the code is 0", () =>
     Effect.gen(function* () {
       const { url } = yield* Database
-      const process = yield* start(["work", worker], { url, loader: true })
+      const process = yield* start(["work", workerModule()], { url })
       yield* process.says("works; SIGTERM or SIGINT stops it")
       const { id } = yield* Queue.enqueue(Greet, { name: "Ada", seconds: 1 })
       yield* process.says("greeting Ada")
@@ -78,7 +78,7 @@ layer(queue(), { excludeTestServices: true, timeout: "2 minutes" })("the command
   it.scoped("works until a second signal, which does not wait", () =>
     Effect.gen(function* () {
       const { url } = yield* Database
-      const process = yield* start(["work", worker], { url, loader: true })
+      const process = yield* start(["work", workerModule()], { url })
       yield* process.says("works")
       const { id } = yield* Queue.enqueue(Greet, { name: "Bob", seconds: 600 })
       yield* process.says("greeting Bob")
