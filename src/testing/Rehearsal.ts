@@ -46,6 +46,7 @@ import { VirtualClock } from "./rehearsal/VirtualClock.js"
 /** What the memory queue of a rehearsal provides to handler, world and observation. */
 export type QueueServices = JobStore | Queue.Queue | Wakeup | MemoryTable
 
+/** What to rehearse, and within which limits. */
 export interface Options<Type extends string, W, A, EW, EH, EO> {
   /** The other systems, as fakes. Built once for each rehearsal; they outlive the process that dies. */
   readonly world: Layer.Layer<W, EW, QueueServices>
@@ -70,6 +71,7 @@ export interface Failure<A> {
   readonly state: JobState
 }
 
+/** What a rehearsal has seen. */
 export interface Report<A> {
   /** How many points there were: each was rehearsed. */
   readonly points: number
@@ -101,9 +103,11 @@ export class RehearsalStuck extends Data.TaggedError("RehearsalStuck")<{
   }
 }
 
+/** What a rehearsal can fail with beside what the program's own effects do. */
 export type RehearsalError = TooManyPoints | RehearsalStuck | Queue.EnqueueError | Queue.FindError
 
-type Rehearse = <Type extends string, P, S, E, W, A, EW, EH, EO>(
+/** The shape that all rehearsals have. */
+export type Rehearse = <Type extends string, P, S, E, W, A, EW, EH, EO>(
   job: Job.Job<Type, P, S, E>,
   payload: P,
   options: Options<Type, W, A, EW, EH, EO>

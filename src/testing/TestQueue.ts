@@ -21,12 +21,22 @@ import { MemoryTable } from "../memory/MemoryJobStore.js"
 import * as Table from "../memory/Table.js"
 import * as Verbs from "../memory/Verbs.js"
 import * as Queue from "../Queue.js"
-import { type InvalidName, type InvalidOption, JobNotFound, type PayloadInvalid } from "../QueueError.js"
+import {
+  type InvalidName,
+  type InvalidOption,
+  JobNotFound,
+  type PayloadInvalid,
+  type StoreError,
+  type TransactionAborted
+} from "../QueueError.js"
 import * as Attempts from "./Attempts.js"
 
 /** A job whose results can be read: any that `Job.make` made. */
 export type Drainable = Job.Any & {
-  readonly success: { readonly decode: (text: string | null) => Effect.Effect<unknown, PayloadInvalid> }
+  readonly success: {
+    /** The value that a stored output stands for. */
+    readonly decode: (text: string | null) => Effect.Effect<unknown, PayloadInvalid>
+  }
 }
 
 /** One attempt that {@link drain} ran. `lost`: nothing was written for it, since its lease was lost. */
@@ -44,6 +54,7 @@ export type Run<Type extends string = string, Success = unknown> = {
 /** The runs of a job. */
 export type RunOf<J> = J extends Job.Job<infer Type, infer _P, infer Success, infer _E> ? Run<Type, Success> : never
 
+/** How long to drain. */
 export interface DrainOptions {
   /**
    * Also runs what becomes due within this time from now, in order: `TestClock` is moved to each due time. So a test sees a
@@ -61,7 +72,8 @@ export class DrainEndless extends Data.TaggedError("DrainEndless")<{ readonly li
   }
 }
 
-export type DrainError = DrainEndless | PayloadInvalid | InvalidName | InvalidOption | Attempts.AttemptError
+/** What a drain can fail with. */
+export type DrainError = DrainEndless | PayloadInvalid | InvalidName | InvalidOption | StoreError | TransactionAborted
 
 /** What all leases of a drain last. */
 const leaseLength = Duration.seconds(30)
