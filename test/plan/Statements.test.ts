@@ -1,0 +1,253 @@
+/**
+ * Scenario A4: what names a few jobs reads and locks those, and no neighbour, whatever the table holds and the statistics say.
+ *
+ * Every statement of `src/mysql/statements` that touches jobs is here; the first test fails where one is added and left out.
+ * Each is also run with its index forbidden, or its key hidden in an expression: the measure has to see that (ruling 22).
+ */
+import { expect, layer } from "@effect/vitest"
+import { Duration, Effect } from "effect"
+import type { JobId } from "../../src/JobRecord.js"
+import type { Lease } from "../../src/Lease.js"
+import * as Claim from "../../src/mysql/statements/claim.js"
+import * as Enqueue from "../../src/mysql/statements/enqueue.js"
+import * as Maintain from "../../src/mysql/statements/maintain.js"
+import * as Operate from "../../src/mysql/statements/operate.js"
+import * as Read from "../../src/mysql/statements/read.js"
+import * as Settle from "../../src/mysql/statements/settle.js"
+import { Database, type Outside, outside, store } from "../support/Mysql.js"
+import { freezeStatistics, isolations, type Measured, measure } from "../support/Plan.js"
+
+const tables = {
+  prefix: "leasehold_",
+  jobs: "leasehold_jobs",
+  queues: "leasehold_queues",
+  refusals: "leasehold_refusals",
+  migrations: "leasehold_migrations"
+}
+
+/** So many ended jobs lie around; a million of them with LEASEHOLD_PLAN_ROWS=1000000. */
+const history = Number(process.env["LEASEHOLD_PLAN_ROWS"] ?? 100_000)
+const batch = 10
+
+interface Scene {
+  /** Ten jobs that somebody holds. */
+  readonly held: ReadonlyArray<JobId>
+  /** Ten jobs that ended long ago. */
+  readonly ended: ReadonlyArray<JobId>
+}
+
+interface Subject {
+  readonly statement: string
+  readonly values?: ReadonlyArray<unknown>
+  /** How many rows it names. */
+  readonly rows: number
+  /** Whether it locks them. */
+  readonly locks: boolean
+  /** The same with a bad plan. */
+  readonly planted: string
+}
+
+const forbidPrimary = (statement: string) => statement.replace("FORCE INDEX (PRIMARY)", "IGNORE INDEX (PRIMARY)")
+const hideId = (statement: string) => statement.replace(/\bid = CAST/, "id + 0 = CAST").replace("id IN", "id + 0 IN")
+
+const leases = (ids: ReadonlyArray<JobId>): ReadonlyArray<Lease> =>
+  ids.map((jobId) => ({ jobId, token: 1, attempt: 1, worker: "worker-1" }))
+
+const retention = { succeeded: Duration.days(7), dead: Duration.days(30) }
+const claim = {
+  queue: "plan.held",
+  types: [{ type: "count", version: 1 }],
+  worker: "worker-1",
+  lease: Duration.seconds(30),
+  limit: batch
+}
+
+/** Statements by primary key: the plan is planted by forbidding it. */
+const byPrimary = (statement: string, locks: boolean, rows = batch): Subject => ({
+  statement,
+  rows,
+  locks,
+  planted: forbidPrimary(statement)
+})
+
+/** Statements on one job, whose id is bound. */
+const onOne = (statement: string, id: JobId | undefined, locks: boolean): Subject => ({
+  statement,
+  values: [id],
+  rows: 1,
+  locks,
+  planted: hideId(statement)
+})
+
+const subjects = ({ ended, held }: Scene): { readonly [name: string]: Subject } => {
+  const before = String(BigInt(ended[0] ?? "1") - 1n)
+  const find = Enqueue.findKeys(tables, batch, "")
+  const keys = Array.from({ length: batch }, (_, n) => ["", Buffer.from(`key-${n + 1}`).toString("hex")]).flat()
+  const hideKey = (text: string) => text.replace("FORCE INDEX (jobs_idempotency)", "IGNORE INDEX (jobs_idempotency)")
+  return {
+    "claim.take": byPrimary(Claim.take(tables, claim, held, true), true),
+    "settle.lockHeld NOWAIT": byPrimary(Settle.lockHeld(tables, leases(held), "NOWAIT"), true),
+    "settle.lockHeld SKIP LOCKED": byPrimary(Settle.lockHeld(tables, leases(held), "SKIP LOCKED"), true),
+    "settle.lockHeld WAIT": byPrimary(Settle.lockHeld(tables, leases(held), "WAIT"), true),
+    "settle.readHeld": byPrimary(Settle.readHeld(tables, leases(held)), false),
+    "settle.writeSettlements": byPrimary(
+      Settle.writeSettlements(
+        tables,
+        leases(held).map((lease) => [lease, { _tag: "Complete", output: null }])
+      ),
+      true
+    ),
+    "settle.extend": byPrimary(Settle.extend(tables, leases(held), Duration.seconds(30)), true),
+    "maintain.walkVanished": byPrimary(Maintain.walkVanished(tables, before, batch), false),
+    "maintain.lockVanished": byPrimary(Maintain.lockVanished(tables, held), true),
+    "maintain.endVanished": byPrimary(Maintain.endVanished(tables, held), true),
+    "maintain.walkOutlived": byPrimary(Maintain.walkOutlived(tables, retention, before, batch), false),
+    "maintain.lockOutlived": byPrimary(Maintain.lockOutlived(tables, retention, ended), true),
+    "maintain.deleteJobs": {
+      ...byPrimary(Maintain.deleteJobs(tables, ended), true),
+      planted: hideId(Maintain.deleteJobs(tables, ended))
+    },
+    "operate.lockOne": onOne(Operate.lockOne(tables), held[0], true),
+    "operate.cancelPending": onOne(Operate.cancelPending(tables), held[0], true),
+    "operate.requestCancel": onOne(Operate.requestCancel(tables), held[0], true),
+    "operate.retryOne": onOne(Operate.retryOne(tables), ended[0], true),
+    "operate.retryMany": byPrimary(Operate.retryMany(tables, ended), true),
+    "read.get": onOne(Read.get(tables), held[0], false),
+    "read.find": {
+      statement: Read.find(tables),
+      values: keys.slice(0, 2),
+      rows: 1,
+      locks: false,
+      planted: hideKey(Read.find(tables))
+    },
+    "read.list": byPrimary(Read.list(tables, {}, before, batch), false),
+    "read.walkRetryable": byPrimary(Read.walkRetryable(tables, {}, before, batch), false),
+    "enqueue.findKeys": { statement: find, values: keys, rows: batch, locks: false, planted: hideKey(find) },
+    "enqueue.findKeys FOR SHARE": {
+      statement: Enqueue.findKeys(tables, batch, "FOR SHARE"),
+      values: keys,
+      rows: batch,
+      locks: true,
+      planted: hideKey(Enqueue.findKeys(tables, batch, "FOR SHARE"))
+    }
+  }
+}
+
+/** What is measured elsewhere, or has no plan to choose. */
+const elsewhere = new Set([
+  // The claim's own test.
+  ...["claim.look", "claim.lock"],
+  // They name one row of a table that has a row for each queue, at most, or no row at all.
+  ...["claim.paused", "claim.tryWrite", "operate.setPaused", "read.paused"],
+  // Read the whole table, and say so.
+  "read.counts",
+  // Writes new rows only.
+  "enqueue.insert",
+  // The table of refusals, which has 20 rows for a job at most, by its index.
+  ...["maintain.deleteRefusals", "maintain.recordRefusal", "maintain.refusals"],
+  // Values and names, no statements.
+  ...["enqueue.insertValues", "enqueue.keyValues", "enqueue.keyName", "settle.outcomeOf"]
+])
+
+/**
+ * As many locks as it names rows, and of reads no more than a few for each of them: a statement that joins a list reads the
+ * list, too. Rows read are what counts: a sort of the ten named rows is no harm, and a sort of more has to read them.
+ */
+const isCheap = ({ locks, plans, read }: Measured, subject: Subject): boolean =>
+  plans.every((plan) => !plan.startsWith("ALL") && !plan.startsWith("index "))
+  && read <= 6 * subject.rows + 5
+  && Object.values(locks).every((count) => count <= (subject.locks ? subject.rows + 1 : 0))
+
+/** Jobs that ended in every queue, then forty that are held, and twenty with keys. */
+const seed = ({ query }: Outside) =>
+  Effect.gen(function* () {
+    const columns =
+      "queue, type, priority, state, token, attempt, attempts_left, max_attempts, due_at, enqueued_at,"
+      + " first_due_at, finished_at, idempotency_key, attempts"
+    const numbers = (count: number) =>
+      `WITH RECURSIVE numbers AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM numbers WHERE n < ${count})`
+      + " SELECT /*+ SET_VAR(cte_max_recursion_depth = 25000) */"
+    const now = "UTC_TIMESTAMP(6)"
+    const entry = `JSON_ARRAY(JSON_OBJECT('n', 1, 't', 1, 'w', 'worker-1', 's', CAST(${now} AS CHAR)))`
+    const past = `${now} - INTERVAL 60 DAY`
+    for (let rows = 0; rows < history; rows += 20_000) {
+      yield* query(
+        `INSERT INTO leasehold_jobs (${columns}) ${numbers(Math.min(20_000, history - rows))} CONCAT('plan.', n % 5),`
+          + ` 'count', n % 6, 2 + n % 3, 1, 1, 2, 3, NULL, ${past}, ${past}, ${past}, NULL, ${entry} FROM numbers`
+      )
+    }
+    yield* query(
+      `INSERT INTO leasehold_jobs (${columns}) ${numbers(40)} 'plan.held', 'count', 5, 1, 1, 1, 0, 3,`
+        + ` ${now} - INTERVAL 1 SECOND, ${now}, ${now}, NULL, NULL, ${entry} FROM numbers`
+    )
+    yield* query(
+      `INSERT INTO leasehold_jobs (${columns}) ${numbers(20)} 'plan.keyed', 'count', 5, 0, 0, 0, 3, 3,`
+        + ` ${now}, ${now}, ${now}, NULL, CONCAT('key-', n), JSON_ARRAY() FROM numbers`
+    )
+    yield* query("ANALYZE TABLE leasehold_jobs")
+    const ids = (condition: string) =>
+      Effect.map(
+        query(`SELECT CAST(id AS CHAR) AS id FROM leasehold_jobs WHERE ${condition} ORDER BY id LIMIT ${batch}`),
+        (rows) => rows.map((row) => String(row["id"]) as JobId)
+      )
+    return { held: yield* ids("state = 1"), ended: yield* ids("state IN (3, 4)") }
+  })
+
+layer(store, { excludeTestServices: true, timeout: "3 minutes" })("the plans of all other statements", (it) => {
+  it.effect("no statement is left out", () =>
+    Effect.sync(() => {
+      const rooms = { claim: Claim, enqueue: Enqueue, maintain: Maintain, operate: Operate, read: Read, settle: Settle }
+      const statements = Object.entries(rooms).flatMap(([room, exports]) =>
+        Object.entries(exports).flatMap(([name, value]) => (typeof value === "function" ? [`${room}.${name}`] : []))
+      )
+      const measured = Object.keys(subjects({ ended: [], held: [] })).map((name) => name.split(" ")[0])
+      expect(statements.filter((name) => !measured.includes(name) && !elsewhere.has(name))).toEqual([])
+    })
+  )
+
+  it.scoped(
+    "each reads and locks the jobs that it names, with true and with frozen statistics, at both isolation levels",
+    () =>
+      Effect.gen(function* () {
+        const session = yield* outside((yield* Database).url)
+        const scene = yield* seed(session)
+        const dear: Array<string> = []
+        for (const rows of [undefined, 1, 10 * history]) {
+          if (rows !== undefined) yield* freezeStatistics(session, rows)
+          for (const [name, subject] of Object.entries(subjects(scene))) {
+            for (const isolation of isolations) {
+              const measured = yield* measure(session, { ...subject, isolation })
+              if (!isCheap(measured, subject)) {
+                dear.push(`${name}, ${rows ?? "true"} statistics, ${isolation}: ${JSON.stringify(measured)}`)
+              }
+            }
+          }
+        }
+        expect(dear).toEqual([])
+        for (const [name, subject] of Object.entries(subjects(scene))) {
+          expect(subject.planted, name).not.toBe(subject.statement)
+          const measured = yield* measure(session, {
+            ...subject,
+            statement: subject.planted,
+            isolation: "READ-COMMITTED"
+          })
+          expect(isCheap(measured, subject), `planted ${name}: ${JSON.stringify(measured)}`).toBe(false)
+        }
+      })
+  )
+
+  it.scoped("pages follow each other by number, not by text", () =>
+    Effect.gen(function* () {
+      const { query } = yield* outside((yield* Database).url)
+      const expected = Array.from({ length: batch }, (_, index) => String(96 + index))
+      for (const statement of [
+        Read.list(tables, {}, "95", batch),
+        Read.walkRetryable(tables, {}, "95", batch),
+        Maintain.walkVanished(tables, "95", batch),
+        Maintain.walkOutlived(tables, retention, "95", batch)
+      ]) {
+        expect((yield* query(statement)).map(({ id }) => id)).toEqual(expected)
+      }
+    })
+  )
+})
