@@ -47,8 +47,11 @@ interface Subject {
   readonly planted: string
 }
 
-const forbidPrimary = (statement: string) => statement.replace("FORCE INDEX (PRIMARY)", "IGNORE INDEX (PRIMARY)")
 const hideId = (statement: string) => statement.replace(/\bid = CAST/, "id + 0 = CAST").replace("id IN", "id + 0 IN")
+const forbidPrimary = (statement: string) =>
+  statement.includes("FORCE INDEX (PRIMARY)")
+    ? statement.replace("FORCE INDEX (PRIMARY)", "IGNORE INDEX (PRIMARY)")
+    : hideId(statement)
 
 const leases = (ids: ReadonlyArray<JobId>): ReadonlyArray<Lease> =>
   ids.map((jobId) => ({ jobId, token: 1, attempt: 1, worker: "worker-1" }))
@@ -62,7 +65,7 @@ const claim = {
   limit: batch
 }
 
-/** Statements by primary key: the plan is planted by forbidding it. */
+/** Statements by primary key: the bad plan is planted by forbidding it, or by hiding the id where no index is named. */
 const byPrimary = (statement: string, locks: boolean, rows = batch): Subject => ({
   statement,
   rows,
@@ -133,7 +136,7 @@ const subjects = ({ ended, held }: Scene): { readonly [name: string]: Subject } 
   }
 }
 
-/** What is measured elsewhere, or has no plan to choose. */
+/** What is measured elsewhere, or reads nothing that could grow. */
 const elsewhere = new Set([
   // The claim's own test.
   ...["claim.look", "claim.lock"],
@@ -141,13 +144,12 @@ const elsewhere = new Set([
   ...["claim.paused", "claim.tryWrite", "operate.setPaused", "read.paused"],
   // Read the whole table, and say so.
   "read.counts",
-  // Writes new rows only.
-  "enqueue.insert",
   // The table of refusals, which has 20 rows for a job at most, by its index.
-  ...["maintain.deleteRefusals", "maintain.recordRefusal", "maintain.refusals"],
-  // Values and names, no statements.
-  ...["enqueue.insertValues", "enqueue.keyValues", "enqueue.keyName", "settle.outcomeOf"]
+  ...["maintain.deleteRefusals", "maintain.recordRefusal", "maintain.refusals"]
 ])
+
+/** Inserts write new rows only; the others make values and names, no statements. */
+const hasNoPlan = (name: string) => name.startsWith("enqueue.insert") || /(Values|Name|Of)$/.test(name)
 
 /**
  * As many locks as it names rows, and of reads no more than a few for each of them: a statement that joins a list reads the
@@ -201,7 +203,9 @@ layer(store, { excludeTestServices: true, timeout: "3 minutes" })("the plans of 
         Object.entries(exports).flatMap(([name, value]) => (typeof value === "function" ? [`${room}.${name}`] : []))
       )
       const measured = Object.keys(subjects({ ended: [], held: [] })).map((name) => name.split(" ")[0])
-      expect(statements.filter((name) => !measured.includes(name) && !elsewhere.has(name))).toEqual([])
+      expect(statements.filter((name) => !measured.includes(name) && !elsewhere.has(name) && !hasNoPlan(name))).toEqual(
+        []
+      )
     })
   )
 
