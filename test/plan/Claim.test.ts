@@ -3,6 +3,7 @@ import { Duration, Effect } from "effect"
 import type { ClaimRequest } from "../../src/JobStore.js"
 import * as Statements from "../../src/mysql/statements/claim.js"
 import { Database, type Outside, outside, store } from "../support/Mysql.js"
+import { freezeStatistics, isolations, type Measured, measure } from "../support/Plan.js"
 
 const tables = {
   prefix: "leasehold_",
@@ -20,7 +21,6 @@ const request: ClaimRequest = {
   limit: batch
 }
 const tenLevels = Array.from({ length: 10 }, (_, priority) => ({ priority, from: undefined }))
-const isolations = ["READ-COMMITTED", "REPEATABLE-READ"] as const
 
 /** Three queues of 4,000 due jobs each, one of which sorts before the one that is claimed. */
 const seed = ({ query }: Outside) =>
@@ -37,43 +37,9 @@ const seed = ({ query }: Outside) =>
     { discard: true }
   )
 
-/** What the incident of wrong statistics looks like: the optimizer believes that the table has one row. */
-const freezeStatistics = ({ query }: Outside) =>
-  query(
-    "UPDATE mysql.innodb_table_stats SET n_rows = 1 WHERE database_name = DATABASE() AND table_name = 'leasehold_jobs';"
-      + " FLUSH TABLES leasehold_jobs"
-  )
-
-/** Runs a statement in a transaction of its own and answers its plan, the rows that it read, and the locks that it left. */
-const measure = ({ query }: Outside, isolation: (typeof isolations)[number], statement: string) =>
-  Effect.gen(function* () {
-    yield* query(`SET SESSION transaction_isolation = '${isolation}', time_zone = '+00:00'`)
-    const plan = yield* query(`EXPLAIN FORMAT=TRADITIONAL ${statement}`)
-    yield* query("FLUSH STATUS")
-    yield* query("START TRANSACTION")
-    const rows = yield* query(statement)
-    const reads = yield* query("SHOW SESSION STATUS LIKE 'Handler_read%'")
-    const locks = yield* query(
-      "SELECT index_name, COUNT(*) AS locks FROM performance_schema.data_locks"
-        + " WHERE object_name = 'leasehold_jobs' AND lock_type = 'RECORD' AND thread_id = PS_CURRENT_THREAD_ID() GROUP BY 1"
-    )
-    yield* query("ROLLBACK")
-    const jobs = plan.filter(({ table }) => table === "jobs")
-    return {
-      rows: rows.length,
-      plans: new Set(
-        jobs.map((step) => `${step["type"]} ${step["key"]} ${String(step["Extra"]).includes("filesort")}`)
-      ),
-      read: reads.reduce((sum, row) => sum + Number(row["Value"]), 0),
-      locks: Object.fromEntries(
-        locks.map((row) => [String(row["index_name"] ?? row["INDEX_NAME"]), Number(row["locks"])])
-      )
-    }
-  })
-
 /** What a claim may cost: the rows of its batch, a key for each range, and little more; never the backlog. */
-const isCheap = (measured: Effect.Effect.Success<ReturnType<typeof measure>>, levels: number): boolean =>
-  [...measured.plans].join() === "range jobs_claim false"
+const isCheap = (measured: Measured, levels: number): boolean =>
+  measured.plans.join() === "range jobs_claim false"
   && measured.read <= batch + 2 * levels + 5
   && Object.values(measured.locks).every((locks) => locks <= batch + levels)
 
@@ -91,16 +57,19 @@ layer(store, { excludeTestServices: true, timeout: "2 minutes" })("the plan of t
         )
         const mark = { dueAt: String(middle?.["due_at"]), id: String(middle?.["id"]) }
         for (const freeze of [false, true]) {
-          if (freeze) yield* freezeStatistics(session)
+          if (freeze) yield* freezeStatistics(session, 1)
           for (const isolation of isolations) {
             for (const from of [undefined, mark]) {
               for (const levels of [[{ priority: 5, from }], tenLevels.map(({ priority }) => ({ priority, from }))]) {
-                const measured = yield* measure(session, isolation, Statements.lock(tables, request, levels))
+                const measured = yield* measure(session, {
+                  isolation,
+                  statement: Statements.lock(tables, request, levels)
+                })
                 expect(measured.rows).toBe(batch)
                 expect(isCheap(measured, levels.length), JSON.stringify(measured)).toBe(true)
               }
             }
-            const look = yield* measure(session, isolation, Statements.look(tables, request, tenLevels))
+            const look = yield* measure(session, { isolation, statement: Statements.look(tables, request, tenLevels) })
             expect(look.locks).toEqual({})
             expect(look.read).toBeLessThanOrEqual(25)
           }
@@ -114,7 +83,7 @@ layer(store, { excludeTestServices: true, timeout: "2 minutes" })("the plan of t
           Statements.lock(tables, request, tenLevels).replace("FORCE INDEX (jobs_claim)", "FORCE INDEX (PRIMARY)")
         ]
         for (const statement of planted) {
-          expect(isCheap(yield* measure(session, "REPEATABLE-READ", statement), 10)).toBe(false)
+          expect(isCheap(yield* measure(session, { isolation: "REPEATABLE-READ", statement }), 10)).toBe(false)
         }
       })
   )
@@ -128,11 +97,10 @@ layer(store, { excludeTestServices: true, timeout: "2 minutes" })("the plan of t
           + " SELECT 'plan.d', IF(id % 40 = 0, 'count', 'foreign'), 5, enqueued_at, first_due_at, due_at FROM leasehold_jobs"
       )
       const foreign = { ...request, queue: "plan.d" }
-      const measured = yield* measure(
-        session,
-        "READ-COMMITTED",
-        Statements.lock(tables, foreign, [{ priority: 5, from: undefined }])
-      )
+      const measured = yield* measure(session, {
+        isolation: "READ-COMMITTED",
+        statement: Statements.lock(tables, foreign, [{ priority: 5, from: undefined }])
+      })
       expect(measured.rows).toBe(batch)
       expect(measured.locks).toEqual({ jobs_claim: batch, PRIMARY: batch })
     })
