@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { Context, Duration, Effect, type Exit, Layer, Option, Schema, type Scope } from "effect"
+import { Context, Duration, Effect, Either, type Exit, Layer, Option, Schema, type Scope } from "effect"
 import { type JobFailure, toOutcome, type Verdict } from "./JobFailure.js"
 import type { HandlerLease, SettleError } from "./Lease.js"
 import { Completed, Dead, fromExit, type Interruption, type Outcome } from "./Outcome.js"
@@ -85,21 +85,16 @@ export type Supervise = <A, E>(
   handler: Effect.Effect<A, E>
 ) => Effect.Effect<readonly [Exit.Exit<A, E>, Option.Option<Interruption>]>
 
-/** Runs an effect outside of any open transaction: `JobStore.detached`. */
-export type Detach = <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>
-
 /** A job with its handler, its types closed over. */
 export interface Runnable {
   readonly job: Definition
-  /**
-   * One attempt, from the stored payload to its outcome; none when the lease was lost. `detach` is put around the handler
-   * itself: the context that its layer captured may hold a transaction too (TRAPS T1).
-   */
+  /** What the layer of the handler captured: `perform` is to run in it. */
+  readonly context: Context.Context<never>
+  /** One attempt, from the stored payload to its outcome; none when the lease was lost. */
   readonly perform: (
     stored: { readonly payload: string | null; readonly payloadVersion: number },
     lease: AttemptLease,
-    supervise: Supervise,
-    detach: Detach
+    supervise: Supervise
   ) => Effect.Effect<Option.Option<Outcome>>
 }
 
@@ -217,50 +212,49 @@ const layer = <Type extends string, P, S, E, H extends Handler<P, S, E>, EX, RX>
     Effect.gen(function* () {
       const handler = Effect.isEffect(build) ? yield* build : build
       const context = yield* Effect.context<Exclude<Requirements<H>, Scope.Scope>>()
-      const run = (payload: P, lease: HandlerLease<S>, detach: Detach): Effect.Effect<S, E | JobFailure> =>
-        Effect.scoped(detach(handler(payload, lease) as Effect.Effect<S, E | JobFailure, Requirements<H>>)).pipe(
-          Effect.mapInputContext((attempt: Context.Context<never>) => Context.merge(context, attempt))
-        ) as Effect.Effect<S, E | JobFailure>
-      return { job, perform: performWith(job, run) }
+      // The worker provides `context`, which holds all that the handler needs but the scope of the attempt.
+      const run = (payload: P, lease: HandlerLease<S>): Effect.Effect<S, E | JobFailure> =>
+        Effect.scoped(handler(payload, lease) as Effect.Effect<S, E | JobFailure, Scope.Scope>)
+      return { job, context: context as Context.Context<never>, perform: performWith(job, run) }
     })
   )
 
 const performWith =
   <Type extends string, P, S, E>(
     job: Job<Type, P, S, E>,
-    run: (payload: P, lease: HandlerLease<S>, detach: Detach) => Effect.Effect<S, E | JobFailure>
+    run: (payload: P, lease: HandlerLease<S>) => Effect.Effect<S, E | JobFailure>
   ): Runnable["perform"] =>
-  (stored, lease, supervise, detach) =>
-    job.payload.decodeVersion(stored.payload, stored.payloadVersion).pipe(
-      Effect.matchEffect({
-        onFailure: (error) => Effect.succeedSome(Dead({ code: "payload_invalid", message: error.message })),
-        onSuccess: (payload) =>
-          supervise(Effect.suspend(() => run(payload, handlerLease(job, lease), detach))).pipe(
-            Effect.flatMap(([exit, interruption]) => {
-              // The output is encoded before the exit is judged, so that an output which can not be stored is an outcome too.
-              const output =
-                exit._tag === "Success" ? encodeOutput(job, exit.value) : Effect.succeed(Completed({ output: null }))
-              return Effect.map(output, (completed) =>
-                fromExit(exit, interruption, {
-                  success: () => completed,
-                  failure: (error) => toOutcome(error as { readonly _tag: string }, job.failures)
-                })
-              )
-            })
-          )
-      })
-    )
+  (stored, lease, supervise) =>
+    Effect.matchEffect(job.payload.decodeVersion(stored.payload, stored.payloadVersion), {
+      onFailure: (error) => Effect.succeedSome(Dead({ code: "payload_invalid", message: error.message })),
+      onSuccess: (payload) =>
+        Effect.flatMap(
+          supervise(Effect.suspend(() => run(payload, handlerLease(job, lease)))),
+          ([exit, interruption]) => {
+            const judge = (completed: Outcome) =>
+              fromExit(exit, interruption, {
+                success: () => completed,
+                failure: (error) => toOutcome(error as { readonly _tag: string }, job.failures)
+              })
+            // The output is encoded before the exit is judged, so that an output which can not be stored is an outcome too.
+            return exit._tag === "Success"
+              ? Effect.map(encodeOutput(job, exit.value), judge)
+              : Effect.succeed(judge(Completed({ output: null })))
+          }
+        )
+    })
 
-const encodeOutput = <Type extends string, P, S, E>(job: Job<Type, P, S, E>, value: S): Effect.Effect<Outcome> =>
-  Effect.gen(function* () {
+const encodeOutput = <Type extends string, P, S, E>(job: Job<Type, P, S, E>, value: S): Effect.Effect<Outcome> => {
+  const text = job.success.encode(value)
+  if (Either.isRight(text) && text.right === null) return Effect.succeed(Completed({ output: null }))
+  return Effect.gen(function* () {
     const limit = yield* Payload.Limit
-    const text = yield* job.success.encode(value)
-    yield* Payload.checkSize(text, job.type, "output", limit)
-    return Completed({ output: text })
+    return Completed({ output: yield* Payload.checkSize(yield* text, job.type, "output", limit) })
   }).pipe(
     // The work is done and would be done again by a retry, with the same output: so the job ends, and says why.
     Effect.catchAll((error) => Effect.succeed(Dead({ code: "output_invalid", message: error.message })))
   )
+}
 
 const handlerLease = <Type extends string, P, S, E>(job: Job<Type, P, S, E>, lease: AttemptLease): HandlerLease<S> => ({
   ...lease,

@@ -5,7 +5,7 @@
  * windows and asks nobody: however a renewal fails or hangs, a holder hears of the end of its lease before that end comes in
  * the database (law 1, scenarios C7, C8, C9).
  */
-import { Cause, Deferred, Duration, Effect, Metric, type Scope } from "effect"
+import { Cause, Deferred, Duration, Effect, FiberSet, Metric, type Scope } from "effect"
 import * as FaultLog from "./FaultLog.js"
 import { LeaseLost } from "./JobFailure.js"
 import type { JobStore, Renewal } from "./JobStore.js"
@@ -40,14 +40,14 @@ export interface Held {
    * The attempt is over, and from here its settlement alone decides who owned the job: a renewal that crosses the
    * settlement would find the job ended and report a loss. The lease is renewed until it is forgotten.
    */
-  readonly conclude: Effect.Effect<void>
-  /** Ends the care. To be called in any case, in a finalizer. */
-  readonly forget: Effect.Effect<void>
+  readonly conclude: () => void
+  /** Ends the care. To be called in any case. */
+  readonly forget: () => void
 }
 
 export interface LeaseKeeper {
   /** Takes a lease into care from now on. `window` is the one that opened before the lease was asked for. */
-  readonly hold: (lease: Lease.Lease, window: Lease.TrustWindow, holder: Holder) => Effect.Effect<Held>
+  readonly hold: (lease: Lease.Lease, window: Lease.TrustWindow, holder: Holder) => Held
   /** Never returns; dies where one of the keeper's fibers died of a mistake in the library. All leases are lost then. */
   readonly failure: Effect.Effect<never>
 }
@@ -69,7 +69,8 @@ export const make = (
   Effect.gen(function* () {
     const scope = yield* Effect.scope
     const failed = yield* Deferred.make<never>()
-    const care = new Care(store, lease)
+    const fork = yield* FiberSet.makeRuntime<never, void>()
+    const care = new Care(store, lease, (effect) => void fork(effect))
     const loop = (effect: Effect.Effect<never>) =>
       effect.pipe(
         Effect.onError((cause) =>
@@ -84,7 +85,7 @@ export const make = (
     yield* loop(renewals(care))
     yield* loop(watch(care))
     return {
-      hold: (held, window, holder) => care.hold(held, window, holder, scope),
+      hold: (held, window, holder) => care.hold(held, window, holder),
       failure: Deferred.await(failed)
     }
   })
@@ -132,22 +133,24 @@ class Care {
 
   constructor(
     readonly store: JobStore["Type"],
-    readonly lease: Duration.Duration
+    readonly lease: Duration.Duration,
+    private readonly fork: (effect: Effect.Effect<void>) => void
   ) {}
 
-  hold(lease: Lease.Lease, window: Lease.TrustWindow, holder: Holder, scope: Scope.Scope): Effect.Effect<Held> {
-    return Effect.suspend(() => {
-      const entry = new Entry(this, lease, window, holder)
-      this.entries.add(entry)
-      this.holdsSome.unsafeOpen()
-      const ends = window.openedAt.monotonic + Duration.toMillis(window.length)
-      if (ends >= this.watchedUntil) return Effect.succeed(entry)
+  hold(lease: Lease.Lease, window: Lease.TrustWindow, holder: Holder): Held {
+    const entry = new Entry(this, lease, window, holder)
+    this.entries.add(entry)
+    this.holdsSome.unsafeOpen()
+    const ends = window.openedAt.monotonic + Duration.toMillis(window.length)
+    if (ends < this.watchedUntil) {
       // A claim whose answer took long has a short window, which can end before the watch looks again.
-      const looked = Effect.flatMap(Lease.now, (at) =>
-        Effect.zipRight(Timer.sleep(Duration.millis(Lease.trustLeft(window, at))), this.expire)
+      this.fork(
+        Effect.flatMap(Lease.now, (at) =>
+          Effect.zipRight(Timer.sleep(Duration.millis(Lease.trustLeft(window, at))), this.expire)
+        )
       )
-      return Effect.as(Effect.forkIn(looked, scope), entry)
-    })
+    }
+    return entry
   }
 
   remove(entry: Entry): void {
@@ -284,14 +287,12 @@ class Entry implements Held {
     }
   }
 
-  get conclude(): Effect.Effect<void> {
-    return Effect.sync(() => {
-      this.concluded = true
-    })
+  conclude(): void {
+    this.concluded = true
   }
 
-  get forget(): Effect.Effect<void> {
-    return Effect.sync(() => this.care.remove(this))
+  forget(): void {
+    this.care.remove(this)
   }
 
   whileLocked<A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> {

@@ -13,6 +13,9 @@ export type Counter = Metric.Metric.Counter<number>
 /** How often which values occurred. */
 export type Histogram = Metric.Metric.Histogram<number>
 
+/** Labels that a program puts around a worker by `Effect.tagMetrics`, read once: for updates without an effect for each. */
+export type Labels = ReadonlyArray<MetricLabel.MetricLabel>
+
 const seconds = MetricBoundaries.exponential({ start: 0.001, factor: 2, count: 20 })
 const counter = (name: string, description: string): Counter => Metric.counter(name, { description, incremental: true })
 

@@ -22,7 +22,7 @@ const deepest = 1_000
 /** Both ways between values and stored text. */
 export interface Codec<A> {
   /** The value as text; null where the schema encodes to `undefined`, as `Schema.Void` does. */
-  readonly encode: (value: A) => Effect.Effect<string | null, PayloadInvalid>
+  readonly encode: (value: A) => Either.Either<string | null, PayloadInvalid>
   /** The value that a stored text stands for. */
   readonly decode: (text: string | null) => Effect.Effect<A, PayloadInvalid>
 }
@@ -38,36 +38,44 @@ export const codec = <A, I>(schema: Schema.Schema<A, I>, jobType: string, part: 
   const encodeValue = Schema.encodeEither(schema)
   const decodeValue = Schema.decodeUnknown(schema)
   const invalid = (reason: string) => new PayloadInvalid({ jobType, part, reason })
-  const decodeJson = (json: unknown) =>
-    Effect.suspend(() => decodeValue(json)).pipe(
-      Effect.mapError((error) => invalid(`it does not fit its schema ${placesOf(error)}`)),
-      Effect.catchAllDefect(() => Effect.fail(invalid("its schema threw")))
-    )
+  const unfit = (error: ParseResult.ParseError) => invalid(`it does not fit its schema ${placesOf(error)}`)
+  const decodeJson = (json: unknown): Effect.Effect<A, PayloadInvalid> => {
+    try {
+      const decoded = decodeValue(json)
+      // Nearly every schema answers at once, without an effect.
+      if (isImmediate(decoded)) return Either.mapLeft(decoded, unfit)
+      return Effect.catchAllDefect(Effect.mapError(decoded, unfit), () => Effect.fail(invalid("its schema threw")))
+    } catch {
+      return Effect.fail(invalid("its schema threw"))
+    }
+  }
   return {
-    encode: (value) =>
-      Effect.suspend(() => {
-        try {
-          const encoded = encodeValue(value)
-          if (Either.isLeft(encoded))
-            return Effect.fail(invalid(`it does not fit its schema ${placesOf(encoded.left)}`))
-          if (encoded.right === undefined) return Effect.succeed(null)
-          const flaw = findFlaw(encoded.right, "it", 0) ?? findDropped(value, encoded.right)
-          return flaw === undefined ? Effect.succeed(JSON.stringify(encoded.right)) : Effect.fail(invalid(flaw))
-        } catch {
-          return Effect.fail(invalid("reading it threw, or it is circular"))
-        }
-      }),
-    decode: (text) =>
-      Effect.flatMap(
-        Effect.try({
-          try: (): unknown => (text === null ? undefined : JSON.parse(text)),
-          catch: () => invalid("the stored text is no JSON")
-        }),
-        decodeJson
-      ),
+    encode: (value) => {
+      try {
+        const encoded = encodeValue(value)
+        if (Either.isLeft(encoded)) return Either.left(unfit(encoded.left))
+        if (encoded.right === undefined) return Either.right(null)
+        const flaw = findFlaw(encoded.right, "it", 0) ?? findDropped(value, encoded.right)
+        return flaw === undefined ? Either.right(JSON.stringify(encoded.right)) : Either.left(invalid(flaw))
+      } catch {
+        return Either.left(invalid("reading it threw, or it is circular"))
+      }
+    },
+    decode: (text) => {
+      let json: unknown
+      try {
+        json = text === null ? undefined : JSON.parse(text)
+      } catch {
+        return Effect.fail(invalid("the stored text is no JSON"))
+      }
+      return decodeJson(json)
+    },
     decodeJson
   }
 }
+
+/** An `Either` is an effect that has its answer already. */
+const isImmediate = <A, E>(effect: Effect.Effect<A, E>): effect is Either.Either<A, E> => Either.isEither(effect)
 
 /** Where an encoded value does not survive JSON; undefined where it does. */
 const findFlaw = (value: unknown, place: string, depth: number): string | undefined => {

@@ -4,7 +4,7 @@
  * Group commit: whatever waits goes together, and a lone settlement goes at once. A settlement is tried again through
  * everything that can pass, for as long as its lease is trusted, and is never sent after (ruling 17).
  */
-import { Deferred, Duration, Effect, Either, FiberId, FiberSet, Queue as Mailbox, Option, type Scope } from "effect"
+import { Duration, Effect, Either, FiberSet, Queue as Mailbox, Option, type Scope } from "effect"
 import * as Attempt from "./Attempt.js"
 import * as FaultLog from "./FaultLog.js"
 import { LeaseLost } from "./JobFailure.js"
@@ -45,7 +45,8 @@ interface Item {
   readonly held: Held
   settlement: Settlement
   readonly verb: string
-  readonly done: Deferred.Deferred<JobState, SettlementLost>
+  /** Answers whoever waits. At most once. */
+  readonly answer: (answer: Effect.Effect<JobState, SettlementLost>) => void
   tries: number
   rejections: number
   /** An answer was lost and not found again, so whether it is written is not known. */
@@ -58,9 +59,13 @@ export const make = (store: JobStore["Type"]): Effect.Effect<Settler, never, Sco
     const waiting = yield* Mailbox.unbounded<Item>()
     const open = new Set<Item>()
     // Last of all: nobody waits for a settler that is gone.
-    yield* Effect.addFinalizer(() => Effect.forEach(open, (item) => Deferred.interrupt(item.done), { discard: true }))
+    yield* Effect.addFinalizer(() =>
+      Effect.sync(() => {
+        for (const item of open) item.answer(Effect.interrupt)
+      })
+    )
     const fibers = yield* FiberSet.make<void>()
-    const sender = new Sender(store, fibers)
+    const sender = new Sender(store, fibers, (item) => open.has(item))
     const flush = Effect.flatMap(Mailbox.take(waiting), (first) =>
       // One turn of the scheduler, so that handlers which end together are written together.
       Effect.yieldNow().pipe(
@@ -75,15 +80,14 @@ export const make = (store: JobStore["Type"]): Effect.Effect<Settler, never, Sco
     }
     return {
       settle: (held, settlement, verb) =>
-        Effect.suspend(() => {
-          const done = Deferred.unsafeMake<JobState, SettlementLost>(FiberId.none)
-          const item: Item = { held, settlement, verb, done, tries: 0, rejections: 0, unknown: false }
+        Effect.async((resume) => {
+          const answer: Item["answer"] = (effect) => {
+            if (open.delete(item)) resume(effect)
+          }
+          const item: Item = { held, settlement, verb, answer, tries: 0, rejections: 0, unknown: false }
           open.add(item)
-          return held.conclude.pipe(
-            Effect.zipRight(Mailbox.offer(waiting, item)),
-            Effect.zipRight(Deferred.await(done)),
-            Effect.ensuring(Effect.sync(() => open.delete(item)))
-          )
+          held.conclude()
+          Mailbox.unsafeOffer(waiting, item)
         })
     }
   })
@@ -93,13 +97,16 @@ class Sender {
 
   constructor(
     private readonly store: JobStore["Type"],
-    private readonly fibers: FiberSet.FiberSet<void>
+    private readonly fibers: FiberSet.FiberSet<void>,
+    private readonly isOpen: (item: Item) => boolean
   ) {}
 
   /** Sends a batch until each item has its answer. A mistake of the library reaches those who wait, not the other batches. */
   send(batch: ReadonlyArray<Item>): Effect.Effect<void> {
     return Effect.catchAllCause(this.sendTrusted(batch), (cause) =>
-      Effect.forEach(batch, (item) => Deferred.failCause(item.done, cause), { discard: true })
+      Effect.sync(() => {
+        for (const item of batch) item.answer(Effect.failCause(cause))
+      })
     )
   }
 
@@ -134,29 +141,34 @@ class Sender {
       Effect.flatMap(
         Either.match({
           onLeft: (error) => this.failed(batch, error),
-          onRight: (verdicts) =>
-            Effect.zipRight(
-              this.faults.recovered,
-              Effect.forEach(batch, (item, index) => this.answer(item, verdicts[index] ?? { _tag: "Unknown" }), {
-                discard: true
-              })
-            )
+          onRight: (verdicts) => Effect.zipRight(this.faults.recovered, this.answerAll(batch, verdicts))
         })
       )
     )
   }
 
-  private answer(item: Item, verdict: SettleVerdict): Effect.Effect<unknown> {
+  private answerAll(batch: ReadonlyArray<Item>, verdicts: ReadonlyArray<SettleVerdict>): Effect.Effect<void> {
+    return Effect.suspend(() => {
+      const others: Array<Effect.Effect<unknown>> = []
+      for (const [index, item] of batch.entries()) {
+        const verdict = verdicts[index] ?? { _tag: "Unknown" }
+        // Nearly always; an effect for each would cost more than the rest of its settlement.
+        if (verdict._tag === "Recorded") item.answer(Effect.succeed(verdict.state))
+        else others.push(this.answer(item, verdict))
+      }
+      return Effect.all(others, { discard: true })
+    })
+  }
+
+  private answer(item: Item, verdict: Exclude<SettleVerdict, { _tag: "Recorded" }>): Effect.Effect<unknown> {
     const { jobId, token } = item.held.lease
     switch (verdict._tag) {
-      case "Recorded":
-        return Deferred.succeed(item.done, verdict.state)
       case "Lost":
         return this.lost(item, verdict.reason)
       case "AlreadySettled":
-        return Deferred.fail(item.done, new AlreadySettled({ jobId, token }))
+        return Effect.sync(() => item.answer(Effect.fail(new AlreadySettled({ jobId, token }))))
       case "Unknown":
-        return Deferred.fail(item.done, new OutcomeUnknown({ verb: item.verb, jobId }))
+        return Effect.sync(() => item.answer(Effect.fail(new OutcomeUnknown({ verb: item.verb, jobId }))))
       case "Busy":
         item.tries++
         return FiberSet.run(this.fibers, Effect.zipRight(backOff(item), this.send([item])))
@@ -199,17 +211,15 @@ class Sender {
       code: "settlement_rejected",
       message: "The database refused to store the outcome"
     }
-    const settled = Effect.zipRight(this.sendTrusted([item]), Deferred.isDone(item.done))
-    return Effect.flatMap(settled, (done) => {
-      if (!done) item.settlement = own
-      return Effect.void
+    return Effect.map(this.sendTrusted([item]), () => {
+      if (this.isOpen(item)) item.settlement = own
     })
   }
 
   private lost(item: Item, reason: LossReason): Effect.Effect<void> {
     const { lease } = item.held
     if (item.unknown && reason === "expired") {
-      return Effect.asVoid(Deferred.fail(item.done, new OutcomeUnknown({ verb: item.verb, jobId: lease.jobId })))
+      return Effect.sync(() => item.answer(Effect.fail(new OutcomeUnknown({ verb: item.verb, jobId: lease.jobId }))))
     }
     const remembered = this.store
       .recordRefusals([{ lease, verb: item.verb }])
@@ -219,10 +229,10 @@ class Sender {
         )
       )
     const { jobId, token } = lease
-    return Effect.zipRight(
-      Deferred.fail(item.done, new LeaseLost({ jobId, token, during: item.verb, reason })),
-      FiberSet.run(this.fibers, remembered)
-    )
+    return Effect.suspend(() => {
+      item.answer(Effect.fail(new LeaseLost({ jobId, token, during: item.verb, reason })))
+      return FiberSet.run(this.fibers, remembered)
+    })
   }
 }
 

@@ -12,7 +12,7 @@ import * as Metrics from "./Metrics.js"
 import type { InvalidName, InvalidOption, ShutdownTimeout, StoreError } from "./QueueError.js"
 import * as Restarting from "./Restarting.js"
 import { Wakeup } from "./Wakeup.js"
-import type { Kind } from "./worker/Executor.js"
+import type { Kind } from "./worker/Life.js"
 import { check, type Options, type Settings } from "./worker/Settings.js"
 import * as Shift from "./worker/Shift.js"
 

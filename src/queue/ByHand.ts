@@ -80,7 +80,7 @@ const take = <Type extends string, P, S, E>(
     if (claimed === undefined) return Option.none()
     const loss = yield* Deferred.make<never, LeaseLost>()
     const lossBy = (reason: LeaseKeeper.LossReason) => Deferred.fail(loss, lossDuring(claimed.lease, "holding", reason))
-    const held = yield* keeper.hold(claimed.lease, window, { cancelRequested: lossBy("canceled"), lost: lossBy })
+    const held = keeper.hold(claimed.lease, window, { cancelRequested: lossBy("canceled"), lost: lossBy })
     return Option.some(new Hand(services, claimed, held, loss, yield* Effect.makeSemaphore(1)))
   })
 
@@ -147,7 +147,7 @@ class Hand {
               Effect.catchAll(this.write("release", { _tag: "Release" }), (error) => Effect.logDebug(error.message)),
               closeTime
             )
-      return Effect.zipRight(ended, this.held.forget)
+      return Effect.zipRight(ended, Effect.sync(this.letGo))
     })
   }
 
@@ -197,11 +197,12 @@ class Hand {
   private end(ended: LeaseLost | AlreadySettled): Effect.Effect<void> {
     return Effect.suspend(() => {
       this.ended ??= ended
-      return ended instanceof LeaseLost
-        ? Effect.zipRight(Deferred.fail(this.loss, ended), this.held.forget)
-        : this.held.forget
+      this.letGo()
+      return ended instanceof LeaseLost ? Effect.asVoid(Deferred.fail(this.loss, ended)) : Effect.void
     })
   }
+
+  private readonly letGo = (): void => this.held.forget()
 
   private settlementOf(job: Job.Definition, failure: Retryable | Permanent): Effect.Effect<Settlement> {
     return this.toSettlement(

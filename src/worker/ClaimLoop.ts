@@ -10,7 +10,8 @@ import * as Vanished from "../maintenance/Vanished.js"
 import type { StoreError } from "../QueueError.js"
 import * as Timer from "../Timer.js"
 import type { Signal } from "../Wakeup.js"
-import type { Executor, Kind } from "./Executor.js"
+import type { Executor } from "./Executor.js"
+import type { Kind } from "./Life.js"
 import type { Slots } from "./Slots.js"
 
 export interface Options {
@@ -23,6 +24,7 @@ export interface Options {
   readonly slots: Slots
   readonly executor: Executor
   readonly signal: Signal
+  readonly labels: Metrics.Labels
 }
 
 /** How a claim loop fares, for the worker's health. */
@@ -108,7 +110,7 @@ const awaitRoom = (slots: Slots, progress: Progress): Effect.Effect<void> =>
   })
 
 const claimAndStart = (
-  { executor, kinds, lease, queue, slots, store, worker }: Options,
+  { executor, kinds, labels, lease, queue, slots, store, worker }: Options,
   duration: Metric.Metric.Histogram<number>
 ): Effect.Effect<Claimed, StoreError> =>
   Effect.gen(function* () {
@@ -132,12 +134,13 @@ const claimAndStart = (
       return claimed
     }
     for (const job of claimed.jobs) {
-      const metrics = kinds.get(job.type)?.metrics
-      if (metrics !== undefined) {
-        yield* Metric.update(metrics.claimed, 1)
-        yield* Metric.update(metrics.waited, Duration.toSeconds(job.waited))
-      }
-      yield* executor.start(job, window)
+      const kind = kinds.get(job.type)
+      // The claim named the types, so the store has broken its contract.
+      if (kind === undefined)
+        return yield* Effect.dieMessage(`The store answered a claim with a job of type ${job.type}`)
+      kind.metrics.claimed.unsafeUpdate(1, labels)
+      kind.metrics.waited.unsafeUpdate(Duration.toSeconds(job.waited), labels)
+      executor.start(kind, job, window)
     }
     return claimed
   })

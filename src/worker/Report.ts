@@ -1,7 +1,7 @@
 /**
  * What a worker tells about attempts: logs, metrics, spans. Never a payload, an output or a key (law 8).
  */
-import { Context, DefaultServices, Duration, Effect, FiberRef, LogLevel, Metric, Option, Tracer } from "effect"
+import { Context, DefaultServices, Duration, Effect, FiberRef, HashMap, LogLevel, Metric, Option, Tracer } from "effect"
 import type { ClaimedJob, Settlement } from "../JobStore.js"
 import type * as Metrics from "../Metrics.js"
 import type { Outcome } from "../Outcome.js"
@@ -12,6 +12,8 @@ interface Attempted {
   readonly job: ClaimedJob
   readonly kind: { readonly metrics: Metrics.JobMetrics }
 }
+
+type Annotations = HashMap.HashMap<string, unknown>
 
 /** The verb of each outcome, as it stands in the ledger of refusals. */
 export const verbs: { readonly [Tag in Outcome["_tag"]]: string } = {
@@ -33,6 +35,14 @@ export const annotations = (job: ClaimedJob) => ({
   lease_token: job.lease.token,
   worker_id: job.lease.worker
 })
+
+/** Adds the annotations of a job to those of its worker. */
+export const annotate =
+  (job: ClaimedJob) =>
+  (those: Annotations): Annotations =>
+    HashMap.mutate(those, (all) => {
+      for (const [key, value] of Object.entries(annotations(job))) HashMap.set(all, key, value)
+    })
 
 /**
  * The span of one run, linked to the trace that the job was enqueued in. Where no tracer collects spans, none is made: it

@@ -1,7 +1,7 @@
 /**
  * One run of a worker, from its start to the end of its stop.
  */
-import { Cause, Clock, Duration, Effect, Exit, Fiber, FiberSet, Metric, Scope } from "effect"
+import { Cause, Clock, Duration, Effect, Exit, Fiber, FiberRef, Metric, Scope } from "effect"
 import type { JobId } from "../JobRecord.js"
 import type { JobStore } from "../JobStore.js"
 import * as LeaseKeeper from "../LeaseKeeper.js"
@@ -11,7 +11,8 @@ import * as Settler from "../Settler.js"
 import * as Timer from "../Timer.js"
 import type { Wakeup } from "../Wakeup.js"
 import * as ClaimLoop from "./ClaimLoop.js"
-import { Executor, type Kind } from "./Executor.js"
+import { Executor } from "./Executor.js"
+import type { Kind } from "./Life.js"
 import type { Settings } from "./Settings.js"
 import { Slots } from "./Slots.js"
 
@@ -81,53 +82,47 @@ const start = (settings: Settings, services: Services) =>
     const { store } = services
     const keeper = yield* LeaseKeeper.make(store, settings.lease)
     const settler = yield* Settler.make(store)
-    const fibers = yield* FiberSet.make<void, never>()
+    const labels = yield* FiberRef.get(FiberRef.currentMetricLabels)
+    const clock = yield* Effect.clock
     const lines: Array<Line> = []
     const loops: Array<Effect.Effect<never>> = [keeper.failure, services.maintenance]
     for (const [queue, { ahead, concurrency }] of settings.queues) {
-      const slots = new Slots(queue, concurrency, ahead)
+      const slots = new Slots(queue, concurrency, ahead, labels)
       const kinds = services.kinds.get(queue) ?? new Map<string, Kind>()
       const { interruptGrace, unfinished } = settings
       const { redactor } = services
-      const executor = new Executor({
-        store,
-        keeper,
-        settler,
-        kinds,
-        slots,
-        fibers,
-        interruptGrace,
-        unfinished,
-        redactor
-      })
-      const progress = new ClaimLoop.Progress(yield* Clock.currentTimeMillis)
+      const executor = yield* Executor.make(
+        { store, keeper, settler, slots, clock, labels, interruptGrace, unfinished, redactor },
+        kinds
+      )
+      const progress = new ClaimLoop.Progress(clock.unsafeCurrentTimeMillis())
       const signal = yield* services.wakeup.subscribe(queue)
       lines.push({ queue, slots, executor, progress })
-      loops.push(ClaimLoop.run({ ...settings, store, queue, kinds, slots, executor, signal }, progress))
+      loops.push(
+        executor.failure,
+        ClaimLoop.run({ ...settings, store, queue, kinds, slots, executor, signal, labels }, progress)
+      )
     }
     loops.push(pulse(lines, settings.poll))
-    const serve = Effect.raceFirst(
-      Effect.zipRight(FiberSet.join(fibers), Effect.never),
-      Effect.zipRight(Effect.all(loops, { concurrency: "unbounded", discard: true }), Effect.never)
-    )
+    const serve = Effect.zipRight(Effect.all(loops, { concurrency: "unbounded", discard: true }), Effect.never)
     // The loops are a fiber of their own, so that the stop does not wait for a claim that hangs.
     const fiber = yield* Effect.forkDaemon(Effect.interruptible(serve))
-    return { lines, serve: Fiber.join(fiber), stop: stop(settings, lines, fiber, fibers) }
+    return { lines, serve: Fiber.join(fiber), stop: stop(settings, lines, fiber) }
   })
 
 const stop = (
   settings: Settings,
   lines: ReadonlyArray<Line>,
-  loops: Fiber.Fiber<never>,
-  attempts: FiberSet.FiberSet<void, never>
+  loops: Fiber.Fiber<never>
 ): Effect.Effect<ReadonlyArray<JobId>> =>
   Effect.gen(function* () {
     const { grace, interruptGrace } = settings
     for (const { slots } of lines) slots.close()
     yield* Timer.within(Fiber.interrupt(loops), interruptGrace)
-    yield* Timer.within(FiberSet.awaitEmpty(attempts), grace)
+    const drained = Effect.forEach(lines, ({ executor }) => executor.drained, { discard: true })
+    yield* Timer.within(drained, grace)
     yield* Effect.forEach(lines, ({ executor }) => executor.stopAll, { discard: true })
-    yield* Timer.within(FiberSet.awaitEmpty(attempts), Duration.times(interruptGrace, 2))
+    yield* Timer.within(drained, Duration.times(interruptGrace, 2))
     return lines.flatMap(({ executor }) => executor.unfinished)
   })
 

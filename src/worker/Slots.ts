@@ -4,17 +4,19 @@
  * `concurrency` counts handlers. Handlers that run and results that are not yet durable are together at most twice as many
  * (ruling 11), so that a slow database holds up new work before it can pile up results.
  */
-import { Deferred, Effect, FiberId, Metric } from "effect"
+import { Effect, type Metric } from "effect"
 import * as Metrics from "../Metrics.js"
 import type { Interruption } from "../Outcome.js"
 
-/** What a claimed job that waits gets: a slot, or the reason why it is not run. `idle`: it waited too long. */
-export type Admission = "slot" | "idle" | Interruption
+/** Why a claimed job that waits gets no slot. `idle`: it waited too long. */
+export type TurnedAway = "idle" | Interruption
 
-/** A job's place in the line. */
+/** A claimed job that is to have a slot. Both calls return at once; one of them comes, once. */
 export interface Ticket {
+  /** When it came, in milliseconds. */
   readonly since: number
-  readonly wait: Effect.Effect<Admission>
+  readonly begin: () => void
+  readonly turnAway: (reason: TurnedAway) => void
 }
 
 /** Jobs are claimed ahead only as far as they should start within this many milliseconds. */
@@ -25,7 +27,7 @@ const mostPatience = 1_000
 export class Slots {
   /** Opens when there is room for the next claim. */
   readonly roomy = Effect.unsafeMakeLatch(false)
-  private readonly line = new Map<Ticket, Deferred.Deferred<Admission>>()
+  private readonly line = new Set<Ticket>()
   private running = 0
   private settling = 0
   private closed = false
@@ -36,7 +38,8 @@ export class Slots {
   constructor(
     queue: string,
     readonly concurrency: number,
-    private readonly mostAhead: number
+    private readonly mostAhead: number,
+    private readonly labels: Metrics.Labels
   ) {
     this.inUse = Metrics.bind(Metrics.slotsInUse, { queue })
   }
@@ -68,39 +71,29 @@ export class Slots {
     return Math.floor(Math.min(this.mostAhead, startable))
   }
 
-  /** A slot, where one is free and nobody waits. */
-  enterAtOnce(): boolean {
-    if (this.closed || this.line.size > 0 || this.free === 0) return false
-    this.running++
-    this.tell()
-    return true
-  }
-
-  /** A place in the line, or a slot at once. */
-  enter(now: number): Ticket {
-    const admitted = Deferred.unsafeMake<Admission>(FiberId.none)
-    const ticket = { since: now, wait: Deferred.await(admitted) }
-    this.line.set(ticket, admitted)
+  /** A slot at once where one is free, else a place in the line. */
+  enter(ticket: Ticket): void {
+    this.line.add(ticket)
     if (this.closed) this.withdraw(ticket, "shutdown")
     else this.admit()
-    return ticket
   }
 
   /** The worker stops: whoever waits is given back, also who comes later. Handlers go on. */
   close(): void {
     this.closed = true
-    for (const ticket of this.line.keys()) this.withdraw(ticket, "shutdown")
+    for (const ticket of this.line) this.withdraw(ticket, "shutdown")
   }
 
   /** Takes a job out of the line; without effect once it has its slot. */
-  withdraw(ticket: Ticket, reason: Exclude<Admission, "slot">): void {
-    this.answer(ticket, reason)
+  withdraw(ticket: Ticket, reason: TurnedAway): void {
+    if (!this.line.delete(ticket)) return
     this.tell()
+    ticket.turnAway(reason)
   }
 
   /** Gives back what has waited too long, and claims no more ahead until run times are known to be short again. */
   withdrawStale(now: number): void {
-    for (const ticket of this.line.keys()) {
+    for (const ticket of this.line) {
       if (now - ticket.since < mostPatience) break
       this.runTime = undefined
       this.withdraw(ticket, "idle")
@@ -122,15 +115,16 @@ export class Slots {
   }
 
   /** For the gauge. It is summed over all workers of the process, so it only ever moves by one. */
-  countSlot(change: 1 | -1): Effect.Effect<void> {
-    return Metric.modify(this.inUse, change)
+  countSlot(change: 1 | -1): void {
+    this.inUse.unsafeModify(change, this.labels)
   }
 
   private admit(): void {
-    for (const ticket of this.line.keys()) {
+    for (const ticket of this.line) {
       if (this.free === 0) break
+      this.line.delete(ticket)
       this.running++
-      this.answer(ticket, "slot")
+      ticket.begin()
     }
     this.tell()
   }
@@ -138,11 +132,5 @@ export class Slots {
   private tell(): void {
     if (this.room > 0) this.roomy.unsafeOpen()
     else this.roomy.unsafeClose()
-  }
-
-  private answer(ticket: Ticket, admission: Admission): void {
-    const admitted = this.line.get(ticket)
-    this.line.delete(ticket)
-    if (admitted !== undefined) Deferred.unsafeDone(admitted, Effect.succeed(admission))
   }
 }

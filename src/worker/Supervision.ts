@@ -1,13 +1,27 @@
 /**
- * Runs the handler of one attempt in a fiber of its own, and ends it for whatever reason comes first.
+ * Watches over the handler of one attempt, and ends it for whatever reason comes first.
  */
-import { Deferred, type Duration, Effect, Exit, Fiber, FiberId, Metric, Option } from "effect"
+import { Deferred, type Duration, Effect, type Exit, type Fiber, FiberId, Option } from "effect"
 import { LeaseLost } from "../JobFailure.js"
 import type { Lease } from "../Lease.js"
 import type { Holder, LossReason } from "../LeaseKeeper.js"
-import * as Metrics from "../Metrics.js"
 import type { Interruption } from "../Outcome.js"
 import * as Timer from "../Timer.js"
+
+/** How a handler ended, and why it was interrupted if it was. */
+export type Ended<A, E> = readonly [Exit.Exit<A, E>, Option.Option<Interruption>]
+
+export interface Options {
+  readonly lease: Lease
+  /** None: the handler may run for as long as its lease is kept. */
+  readonly timeout: Option.Option<Duration.Duration>
+  /** How long a handler that is interrupted has to end. */
+  readonly grace: Duration.Duration
+  /** The attempt has not begun to run: it ends otherwise than by its handler. */
+  readonly turnAway: (reason: Interruption) => void
+  /** The handler is stuck: the attempt goes on without it. */
+  readonly giveUp: Effect.Effect<void>
+}
 
 /**
  * One attempt's supervision.
@@ -23,25 +37,20 @@ export class Supervision implements Holder {
   lossReason: LossReason | undefined
   /** The handler was given up. */
   stuck = false
-  /** Stands while the attempt can be ended from outside: before that, and after, there is nothing to end. */
-  private stop: ((reason: Interruption) => Effect.Effect<void>) | undefined
+  private phase: "waiting" | "handler" | "over" = "waiting"
+  /** The fiber of the attempt, while the handler runs in it. */
+  private handler: Fiber.RuntimeFiber<unknown, unknown> | undefined
+  private readonly timers: Array<Fiber.RuntimeFiber<unknown>> = []
   /** Made when somebody asks for it: few handlers do. */
   private loss: Deferred.Deferred<never, LeaseLost> | undefined
 
-  constructor(
-    private readonly lease: Lease,
-    private readonly queue: string,
-    private readonly timeout: Option.Option<Duration.Duration>,
-    private readonly grace: Duration.Duration
-  ) {}
+  constructor(private readonly options: Options) {}
 
   /** Never succeeds; fails as soon as the lease is lost or the job is to be canceled. */
-  get lostLease(): Effect.Effect<never, LeaseLost> {
-    return Effect.suspend(() => {
-      this.loss ??= Deferred.unsafeMake(FiberId.none)
-      return this.lossReason === undefined ? Deferred.await(this.loss) : Effect.fail(this.lossBy(this.lossReason))
-    })
-  }
+  readonly lostLease: Effect.Effect<never, LeaseLost> = Effect.suspend(() => {
+    this.loss ??= Deferred.unsafeMake(FiberId.none)
+    return this.lossReason === undefined ? Deferred.await(this.loss) : Effect.fail(this.lossBy(this.lossReason))
+  })
 
   get cancelRequested(): Effect.Effect<void> {
     return Effect.zipRight(this.tell("canceled"), this.interrupt("canceled"))
@@ -54,78 +63,56 @@ export class Supervision implements Holder {
   /** Ends the attempt, where it has not ended; returns at once. */
   interrupt(reason: Interruption): Effect.Effect<void> {
     return Effect.suspend(() => {
-      const { stop } = this
       if (Option.isSome(this.interruption)) {
         if (reason === "lost") this.interruption = Option.some(reason)
         return Effect.void
       }
       this.interruption = Option.some(reason)
-      return stop === undefined ? Effect.void : stop(reason)
+      if (this.phase === "waiting") this.options.turnAway(reason)
+      return this.phase === "handler" ? this.stop : Effect.void
     })
   }
 
-  /** Runs `wait`, which `stop` ends where the attempt is interrupted, also where it already was. */
-  stoppable<A>(wait: Effect.Effect<A>, stop: (reason: Interruption) => Effect.Effect<void>): Effect.Effect<A> {
+  /**
+   * Runs a handler in the fiber that calls, which must not be interruptible itself; answers how it ended, and why it was
+   * interrupted if it was. For a stuck handler it answers late, when the attempt is over.
+   */
+  supervise<A, E>(handler: Effect.Effect<A, E>): Effect.Effect<Ended<A, E>> {
+    return Effect.withFiberRuntime<Ended<A, E>>((fiber) => {
+      this.handler = fiber
+      this.phase = "handler"
+      const ran = Effect.map(Effect.exit(Effect.interruptible(handler)), (exit) => this.ended(exit))
+      const { timeout } = this.options
+      const timed = Option.isSome(timeout)
+        ? Effect.zipRight(this.after(timeout.value, this.interrupt("timeout")), ran)
+        : ran
+      return Option.isSome(this.interruption) ? Effect.zipRight(this.stop, timed) : timed
+    })
+  }
+
+  private ended<A, E>(exit: Exit.Exit<A, E>): Ended<A, E> {
+    this.phase = "over"
+    this.handler = undefined
+    for (const timer of this.timers) timer.unsafeInterruptAsFork(FiberId.none)
+    return [exit, this.interruption]
+  }
+
+  /** Interrupts the handler, and gives it up where it has not ended after its grace. */
+  private get stop(): Effect.Effect<void> {
     return Effect.suspend(() => {
-      this.stop = stop
-      const waited = Option.isNone(this.interruption) ? wait : Effect.zipRight(stop(this.interruption.value), wait)
-      return Effect.map(waited, (answer) => {
-        this.stop = undefined
-        return answer
+      this.handler?.unsafeInterruptAsFork(FiberId.none)
+      const giveUp = Effect.suspend(() => {
+        if (this.phase !== "handler") return Effect.void
+        this.stuck = true
+        return this.options.giveUp
       })
+      return this.after(this.options.grace, giveUp)
     })
   }
 
-  /** Runs a handler until it ends or is given up; answers how it ended, and why it was interrupted if it was. */
-  supervise<A, E>(
-    handler: Effect.Effect<A, E>
-  ): Effect.Effect<readonly [Exit.Exit<A, E>, Option.Option<Interruption>]> {
-    return Effect.suspend(() => {
-      const ended = Deferred.unsafeMake<Option.Option<Exit.Exit<A, E>>>(FiberId.none)
-      const timers: Array<Fiber.RuntimeFiber<unknown>> = []
-      const after = (duration: Duration.Duration, act: Effect.Effect<unknown>) =>
-        Effect.map(Effect.forkDaemon(Effect.zipRight(Timer.sleep(duration), act)), (timer) => void timers.push(timer))
-      // A fiber that succeeds with how the handler ended: one that fails has its whole error logged by Effect at level debug,
-      // cause included, which may hold the payload (law 8).
-      return Effect.forkDaemon(Effect.exit(Effect.interruptible(handler))).pipe(
-        Effect.flatMap((fiber) => {
-          fiber.addObserver((exit) => Deferred.unsafeDone(ended, Effect.succeed(Option.some(Exit.flatten(exit)))))
-          const wait = this.stoppable(Deferred.await(ended), () => {
-            fiber.unsafeInterruptAsFork(FiberId.none)
-            const giveUp = Effect.flatMap(Deferred.succeed(ended, Option.none()), (given) =>
-              given ? this.countStuck(fiber) : Effect.void
-            )
-            return after(this.grace, Effect.uninterruptible(giveUp))
-          })
-          return Option.isSome(this.timeout)
-            ? Effect.zipRight(after(this.timeout.value, this.interrupt("timeout")), wait)
-            : wait
-        }),
-        Effect.ensuring(
-          Effect.sync(() => {
-            for (const timer of timers) timer.unsafeInterruptAsFork(FiberId.none)
-          })
-        ),
-        Effect.map((exit) => [Option.getOrElse(exit, () => Exit.interrupt(FiberId.none)), this.interruption] as const)
-      )
-    })
-  }
-
-  private countStuck(handler: Fiber.RuntimeFiber<unknown, unknown>): Effect.Effect<void> {
-    return Effect.suspend(() => {
-      this.stuck = true
-      const gauge = Metrics.bind(Metrics.stuckHandlers, { queue: this.queue })
-      return Metric.modify(gauge, 1).pipe(
-        Effect.zipRight(Effect.logWarning("The handler ignores its interruption and was given up")),
-        Effect.zipRight(
-          Fiber.await(handler).pipe(
-            Effect.zipRight(Metric.modify(gauge, -1)),
-            Effect.zipRight(Effect.logInfo("A handler that was given up has ended")),
-            Effect.forkDaemon
-          )
-        )
-      )
-    })
+  private after(duration: Duration.Duration, act: Effect.Effect<void>): Effect.Effect<void> {
+    const timer = Effect.uninterruptible(Effect.zipRight(Effect.interruptible(Timer.sleep(duration)), act))
+    return Effect.map(Effect.forkDaemon(timer), (fiber) => void this.timers.push(fiber))
   }
 
   private tell(reason: LossReason): Effect.Effect<unknown> {
@@ -136,7 +123,7 @@ export class Supervision implements Holder {
   }
 
   private lossBy(reason: LossReason): LeaseLost {
-    const { jobId, token } = this.lease
+    const { jobId, token } = this.options.lease
     return new LeaseLost({ jobId, token, during: "the handler", reason })
   }
 }

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "@effect/vitest"
-import { Context, Data, Duration, Effect, identity, Layer, Option, Ref, Schema } from "effect"
+import { Context, Data, Duration, Effect, Layer, Option, Ref, Schema } from "effect"
 import * as Job from "../../src/Job.js"
 import { Retryable } from "../../src/JobFailure.js"
 import { JobId } from "../../src/JobRecord.js"
@@ -38,8 +38,8 @@ const attempt = <Type extends string, P, S, E, EX, RX>(
   payload: string | null,
   payloadVersion = 1
 ): Effect.Effect<Option.Option<Outcome>, EX, RX> =>
-  Effect.flatMap(Job.handlerTag(job.type), ({ perform }) =>
-    perform({ payload, payloadVersion }, lease, unsupervised, identity)
+  Effect.flatMap(Job.handlerTag(job.type), ({ context, perform }) =>
+    Effect.provide(perform({ payload, payloadVersion }, lease, unsupervised), context)
   ).pipe(Effect.provide(handlers))
 
 const outcomeOf = <A extends Option.Option<Outcome>, E, R>(attempt: Effect.Effect<A, E, R>) =>
@@ -244,10 +244,10 @@ describe("one attempt", () => {
           return ({ n }: { readonly n: number }) => Effect.map(Factor, (inner) => ({ doubled: n * outer * inner }))
         })
       ).pipe(Layer.provide(Layer.succeed(Factor, 3)))
-      const { perform } = yield* Effect.provide(Job.handlerTag("count"), handlers)
+      const { context, perform } = yield* Effect.provide(Job.handlerTag("count"), handlers)
       const stored = { payload: '{"n":"2"}', payloadVersion: 1 }
       for (let turn = 0; turn < 3; turn++) {
-        const outcome = yield* outcomeOf(perform(stored, lease, unsupervised, identity))
+        const outcome = yield* outcomeOf(Effect.provide(perform(stored, lease, unsupervised), context))
         expect(outcome).toMatchObject({ output: '{"doubled":"18"}' })
       }
       expect(yield* Ref.get(built)).toBe(1)

@@ -30,7 +30,7 @@ const setUp = (renew: Renew, lease = leaseTime) =>
     const hold = (id: number, openedAt?: Lease.Instant) =>
       Effect.gen(function* () {
         const at = openedAt ?? (yield* Lease.now)
-        return yield* keeper.hold(leaseOf(id), Lease.trustFrom(at, lease), {
+        return keeper.hold(leaseOf(id), Lease.trustFrom(at, lease), {
           cancelRequested: Effect.sync(() => void told.push(`${id} canceled`)),
           lost: (reason) => Effect.sync(() => void told.push(`${id} ${reason}`))
         })
@@ -64,7 +64,7 @@ describe("a lease keeper", () => {
       const { calls, hold } = yield* setUp(all(renewed))
       yield* TestClock.adjust("5 minutes")
       const held = yield* hold(1)
-      yield* held.forget
+      held.forget()
       yield* TestClock.adjust("5 minutes")
       expect(calls).toEqual([])
     })
@@ -225,7 +225,7 @@ describe("a lease keeper", () => {
     Effect.gen(function* () {
       const { hold, told } = yield* setUp(all({ _tag: "Lost", reason: "superseded" }))
       const held = yield* hold(1)
-      yield* held.conclude
+      held.conclude()
       yield* TestClock.adjust("10 seconds")
       expect(told).toEqual([])
     })

@@ -24,8 +24,8 @@ const holding = (id: number) => {
     distrust: () => reason,
     renew: Effect.void,
     whileLocked: (effect) => effect,
-    conclude: Effect.void,
-    forget: Effect.void
+    conclude: () => undefined,
+    forget: () => undefined
   }
   const lose = (why: LossReason) => {
     reason = why
