@@ -137,11 +137,11 @@ export const checkSize = <Text extends string | null>(
   jobType: string,
   part: "payload" | "output",
   limit: number
-): Effect.Effect<Text, PayloadTooLarge> => {
+): Either.Either<Text, PayloadTooLarge> => {
   // UTF-8 has at most 3 bytes per UTF-16 unit: count exactly only where it can matter.
-  if (text === null || text.length * 3 <= limit) return Effect.succeed(text)
+  if (text === null || text.length * 3 <= limit) return Either.right(text)
   const size = Buffer.byteLength(text)
-  return size > limit ? Effect.fail(new PayloadTooLarge({ jobType, part, size, limit })) : Effect.succeed(text)
+  return size > limit ? Either.left(new PayloadTooLarge({ jobType, part, size, limit })) : Either.right(text)
 }
 
 /**

@@ -40,6 +40,12 @@ const batchLength = 1024 * 1024
 /** Outputs longer than this travel alone: in a batch they would hold up the others. */
 const aloneLength = 64 * 1024
 const mostCalls = 2
+/**
+ * Settlements wait for company where it is likely: beside a call that is under way, after a batch of so many, until that call
+ * ends and no longer than a few milliseconds. Each batch costs a round trip and a flush to disk, whatever its size.
+ */
+const crowd = 8
+const longestGathering = Duration.millis(3)
 
 interface Item {
   readonly held: Held
@@ -66,13 +72,31 @@ export const make = (store: JobStore["Type"]): Effect.Effect<Settler, never, Sco
     )
     const fibers = yield* FiberSet.make<void>()
     const sender = new Sender(store, fibers, (item) => open.has(item))
-    const flush = Effect.flatMap(Mailbox.take(waiting), (first) =>
-      // One turn of the scheduler, so that handlers which end together are written together.
-      Effect.yieldNow().pipe(
-        Effect.zipRight(Mailbox.takeUpTo(waiting, batchSize - 1)),
-        Effect.flatMap((rest) =>
-          Effect.forEach(batches([first, ...rest]), (batch) => sender.send(batch), { discard: true })
+    const underWay = { calls: 0, last: 0, none: Effect.unsafeMakeLatch(true) }
+    const gather = Effect.suspend(() =>
+      underWay.calls > 0 && underWay.last >= crowd
+        ? Effect.raceFirst(underWay.none.await, Effect.sleep(longestGathering))
+        : // One turn of the scheduler, so that handlers which end together are written together.
+          Effect.yieldNow()
+    )
+    const send = (items: ReadonlyArray<Item>) =>
+      Effect.suspend(() => {
+        underWay.calls++
+        underWay.last = items.length
+        underWay.none.unsafeClose()
+        return Effect.forEach(batches(items), (batch) => sender.send(batch), { discard: true })
+      }).pipe(
+        Effect.ensuring(
+          Effect.sync(() => {
+            underWay.calls--
+            if (underWay.calls === 0) underWay.none.unsafeOpen()
+          })
         )
+      )
+    const flush = Effect.flatMap(Mailbox.take(waiting), (first) =>
+      gather.pipe(
+        Effect.zipRight(Mailbox.takeUpTo(waiting, batchSize - 1)),
+        Effect.flatMap((rest) => send([first, ...rest]))
       )
     )
     for (let call = 0; call < mostCalls; call++) {

@@ -243,8 +243,10 @@ const insertAll = (
   Effect.gen(function* () {
     const step = jobs.length > 1 ? yield* idStep(session) : 1n
     const parts = chunks(jobs, Statements.rowSizes, { weigh, limit: packet / 2 })
-    const answers = yield* Effect.forEach(parts, ([size, part]) =>
-      session.execute(Statements.insert(tables, size), part.flatMap(Statements.insertValues)).pipe(
+    const answers = yield* Effect.forEach(parts, ([size, part]) => {
+      const due = Statements.dueOf(part)
+      const values = part.flatMap((job) => Statements.insertValues(job, due))
+      return session.execute(Statements.insert(tables, size, due), values).pipe(
         Effect.tap(() => {
           progress.begun = true
         }),
@@ -253,7 +255,7 @@ const insertAll = (
           part.map((_, index): Enqueued => ({ id: idAfter(first, BigInt(index) * step), created: true }))
         )
       )
-    )
+    })
     return answers.flat()
   })
 

@@ -250,11 +250,14 @@ const announcer = (store: JobStore["Type"], wakeup: Wakeup["Type"]) => {
   const announce = (jobs: ReadonlyArray<NewJob>, enqueued: ReadonlyArray<Enqueued>, wake: Wakeup["Type"]["notify"]) =>
     Effect.gen(function* () {
       const queues = new Set<string>()
+      const created = new Map<Metric.Metric.Counter<number>, number>()
       for (const [index, job] of jobs.entries()) {
         if (enqueued[index]?.created !== true) continue
-        yield* Metric.update(counterOf(job), 1)
+        const counter = counterOf(job)
+        created.set(counter, (created.get(counter) ?? 0) + 1)
         if (Option.isNone(job.due)) queues.add(job.queue)
       }
+      for (const [counter, count] of created) yield* Metric.update(counter, count)
       yield* Effect.forEach(queues, wake, { discard: true })
     })
   return (jobs: ReadonlyArray<NewJob>, enqueued: ReadonlyArray<Enqueued>): Effect.Effect<void> =>

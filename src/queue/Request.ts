@@ -1,7 +1,7 @@
 /**
  * From a job, its payload and the options of an enqueue to what the store writes; everything is checked before any SQL.
  */
-import { Clock, DateTime, Duration, Effect, Option } from "effect"
+import { Clock, DateTime, Duration, Effect, Either, Option } from "effect"
 import * as Job from "../Job.js"
 import type { NewJob } from "../JobStore.js"
 import * as Payload from "../Payload.js"
@@ -51,22 +51,31 @@ export const make = <Type extends string, P, S, E>(
   payload: P,
   options: EnqueueOptions = {}
 ): Effect.Effect<NewJob, RequestError> =>
-  Effect.gen(function* () {
-    if (Option.isSome(job.invalid)) return yield* job.invalid.value
+  Effect.flatMap(Payload.Limit, (limit) =>
+    Effect.flatMap(TraceContext.current, (traceContext) =>
+      Effect.flatMap(dueOf(options), (due) => encode(job, payload, options, { limit, traceContext, due }))
+    )
+  )
+
+// Not an effect for each step: a bulk makes tens of thousands of these.
+const encode = <Type extends string, P, S, E>(
+  job: Job.Job<Type, P, S, E>,
+  payload: P,
+  options: EnqueueOptions,
+  { due, limit, traceContext }: Pick<NewJob, "due" | "traceContext"> & { readonly limit: number }
+): Either.Either<NewJob, RequestError> =>
+  Either.gen(function* () {
+    if (Option.isSome(job.invalid)) return yield* Either.left(job.invalid.value)
     const priority = options.priority ?? job.priority
     if (!Job.isPriority(priority)) {
-      return yield* new InvalidOption({
-        option: "priority",
-        value: priority,
-        accepted: "a whole number from 0 (first) to 9"
-      })
+      const accepted = "a whole number from 0 (first) to 9"
+      return yield* Either.left(new InvalidOption({ option: "priority", value: priority, accepted }))
     }
-    const text = yield* job.payload.encode(payload)
-    yield* Payload.checkSize(text, job.type, "payload", yield* Payload.Limit)
-    const identity = yield* checkIdentity(
-      options.idempotency,
-      Option.map(job.idempotencyKey, (keyOf) => keyOf(payload))
+    const text = yield* Either.flatMap(job.payload.encode(payload), (encoded) =>
+      Payload.checkSize(encoded, job.type, "payload", limit)
     )
+    const keyOfJob = Option.map(job.idempotencyKey, (keyOf) => keyOf(payload))
+    const identity = yield* checkIdentity(options.idempotency, keyOfJob)
     const { maxAttempts } = job.retry
     return {
       queue: job.queue,
@@ -75,13 +84,13 @@ export const make = <Type extends string, P, S, E>(
       payload: text,
       payloadVersion: job.version,
       maxAttempts: maxAttempts === "unlimited" ? Option.none() : Option.some(maxAttempts),
-      due: yield* dueOf(options),
+      due,
       idempotency: Option.map(identity, ({ key, scope }) => ({
         scope,
         key,
         fingerprint: Payload.fingerprint(job.type, job.queue, text)
       })),
-      traceContext: yield* TraceContext.current
+      traceContext
     }
   })
 
@@ -92,13 +101,13 @@ const loneSurrogate = /[\uD800-\uDBFF](?![\uDC00-\uDFFF])|(?<![\uD800-\uDBFF])[\
 export const checkIdentity = (
   given: EnqueueOptions["idempotency"],
   keyOfJob: Option.Option<string> = Option.none()
-): Effect.Effect<Option.Option<{ readonly scope: string; readonly key: string }>, KeyInvalid> => {
+): Either.Either<Option.Option<{ readonly scope: string; readonly key: string }>, KeyInvalid> => {
   const scope = given?.scope ?? ""
   const key = given === undefined ? Option.getOrUndefined(keyOfJob) : given.key
-  if (given === undefined && key === undefined) return Effect.succeedNone
-  if (!fits(scope, 0)) return Effect.fail(new KeyInvalid({ part: "scope", size: sizeOf(scope) }))
-  if (!fits(key, 1)) return Effect.fail(new KeyInvalid({ part: "key", size: sizeOf(key) }))
-  return Effect.succeedSome({ scope, key })
+  if (given === undefined && key === undefined) return Either.right(Option.none())
+  if (!fits(scope, 0)) return Either.left(new KeyInvalid({ part: "scope", size: sizeOf(scope) }))
+  if (!fits(key, 1)) return Either.left(new KeyInvalid({ part: "key", size: sizeOf(key) }))
+  return Either.right(Option.some({ scope, key }))
 }
 
 const sizeOf = (text: unknown): number => (typeof text === "string" ? Buffer.byteLength(text) : 0)

@@ -18,9 +18,9 @@ export interface Options<Jobs extends ReadonlyArray<Job.Any> = ReadonlyArray<Job
       /** Handlers at once: 1 to 10,000, default 10. */
       readonly concurrency?: number
       /**
-       * Jobs that may be claimed ahead of a free slot: 0 to 1,000, default `concurrency`, or 16 where that is more. Never more
-       * are than should start within 200 ms by the latest run times, so none while run times are long; they are renewed while
-       * they wait, and one that waited for a second is given back.
+       * Jobs that may be claimed ahead of a free slot: 0 to 1,000; default four times `concurrency`, but 64 to 200, and never
+       * less than `concurrency`. Never more are than should start within 200 ms by the latest run times, so none while run
+       * times are long; they are renewed while they wait, and one that waited for a second is given back.
        */
       readonly prefetch?: number
     }
@@ -69,8 +69,8 @@ export interface QueueSettings {
 }
 
 const defaultConcurrency = 10
-/** With fewer jobs claimed ahead, a queue of short jobs and few slots would spend its time on claims. */
-const leastAhead = 16
+/** Jobs claimed ahead by default: with fewer, a queue of short jobs would spend its time on claims. */
+const aheadOf = (concurrency: number): number => Math.max(concurrency, Math.min(200, Math.max(64, 4 * concurrency)))
 
 /** Checks all options; fails with the first that is out of range, named as it was written. */
 export const check = (options: Options): Effect.Effect<Settings, InvalidOption | InvalidName> =>
@@ -129,13 +129,7 @@ const checkQueues = (
       const { concurrency: wanted, prefetch } = given[queue] ?? {}
       const option = `queues.${queue}`
       const concurrency = yield* Setting.wholeNumber(`${option}.concurrency`, wanted, defaultConcurrency, 1, 10_000)
-      const ahead = yield* Setting.wholeNumber(
-        `${option}.prefetch`,
-        prefetch,
-        Math.max(concurrency, leastAhead),
-        0,
-        1_000
-      )
+      const ahead = yield* Setting.wholeNumber(`${option}.prefetch`, prefetch, aheadOf(concurrency), 0, 1_000)
       queues.set(queue, { concurrency, ahead })
     }
     return queues
