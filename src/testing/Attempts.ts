@@ -2,7 +2,7 @@
  * Runs single attempts, one after the other, by the parts that a worker is made of: leases, timeouts, retries and fences are
  * the real ones. What is left out are the claim loops, so that a test decides when something runs.
  */
-import { Context, Duration, Effect, FiberSet, Option, type Scope } from "effect"
+import { Context, Duration, Effect, FiberRef, Option, type Scope } from "effect"
 import * as Redaction from "../Attempt.js"
 import * as Job from "../Job.js"
 import type { JobId, JobRecord } from "../JobRecord.js"
@@ -12,7 +12,8 @@ import * as LeaseKeeper from "../LeaseKeeper.js"
 import * as Metrics from "../Metrics.js"
 import type { InvalidName, InvalidOption, StoreError, TransactionAborted } from "../QueueError.js"
 import * as Settler from "../Settler.js"
-import { Executor, type Kind } from "../worker/Executor.js"
+import { Executor } from "../worker/Executor.js"
+import type { Kind } from "../worker/Life.js"
 import { Slots } from "../worker/Slots.js"
 
 /** One attempt, after it has ended or was given up. */
@@ -57,7 +58,8 @@ export const make = ({
     const store = yield* JobStore
     const keeper = yield* LeaseKeeper.make(store, lease)
     const settler = yield* Settler.make(store)
-    const fibers = yield* FiberSet.make<void, never>()
+    const clock = yield* Effect.clock
+    const labels = yield* FiberRef.get(FiberRef.currentMetricLabels)
     const redactor = yield* Redaction.Redactor
     const queues = new Map<string, Map<string, Kind>>()
     for (const job of jobs) {
@@ -69,25 +71,33 @@ export const make = ({
       })
       queues.set(job.queue, kinds)
     }
-    const lines = Array.from(queues, ([queue, kinds]) => ({
-      queue,
-      types: Array.from(kinds.values(), ({ runnable: { job } }) => ({ type: job.type, version: job.version })),
-      executor: new Executor({
-        store,
-        keeper,
-        settler,
-        kinds,
-        slots: new Slots(queue, 1, 0),
-        fibers,
-        interruptGrace: Duration.seconds(5),
-        unfinished: "release",
-        redactor
-      })
-    }))
+    const lines = yield* Effect.forEach(queues, ([queue, kinds]) =>
+      Effect.map(
+        Executor.make(
+          {
+            store,
+            keeper,
+            settler,
+            slots: new Slots(queue, 1, 0, labels),
+            clock,
+            labels,
+            interruptGrace: Duration.seconds(5),
+            unfinished: "release",
+            redactor
+          },
+          kinds
+        ),
+        (executor) => ({
+          queue,
+          kinds,
+          types: Array.from(kinds.values(), ({ runnable: { job } }) => ({ type: job.type, version: job.version })),
+          executor
+        })
+      )
+    )
 
-    const idle = Effect.raceFirst(FiberSet.awaitEmpty(fibers), FiberSet.join(fibers))
     const next: Effect.Effect<Option.Option<Ended>, AttemptError> = Effect.gen(function* () {
-      for (const { executor, queue, types } of lines) {
+      for (const { executor, kinds, queue, types } of lines) {
         const openedAt = yield* Lease.now
         const claimed = yield* store.detached(store.claim({ queue, types, worker, lease, limit: 1 }))
         const [vanished] = claimed.ended
@@ -98,9 +108,12 @@ export const make = ({
           return Option.some({ type: vanished.type, id: vanished.id, attempt, token, record })
         }
         const [job] = claimed.jobs
-        if (job === undefined) continue
-        yield* executor.start(job, Lease.trustFrom(openedAt, lease))
-        yield* Effect.onInterrupt(idle, () => Effect.zipRight(executor.stopAll, FiberSet.awaitEmpty(fibers)))
+        const kind = kinds.get(job?.type ?? "")
+        if (job === undefined || kind === undefined) continue
+        executor.start(kind, job, Lease.trustFrom(openedAt, lease))
+        yield* Effect.onInterrupt(Effect.raceFirst(executor.drained, executor.failure), () =>
+          Effect.zipRight(executor.stopAll, executor.drained)
+        )
         const { attempt, jobId: id, token } = job.lease
         return Option.some({ type: job.type, id, attempt, token, record: yield* store.get(id) })
       }
@@ -110,7 +123,6 @@ export const make = ({
   })
 
 const wrap = (runnable: Job.Runnable, around: NonNullable<Options["around"]>): Job.Runnable => ({
-  job: runnable.job,
-  perform: (stored, lease, supervise, detach) =>
-    runnable.perform(stored, lease, (handler) => supervise(around(handler)), detach)
+  ...runnable,
+  perform: (stored, lease, supervise) => runnable.perform(stored, lease, (handler) => supervise(around(handler)))
 })
