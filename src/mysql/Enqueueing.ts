@@ -8,7 +8,8 @@ import type { Enqueued, NewJob } from "../JobStore.js"
 import { IdempotencyConflict, type StoreError, type TransactionAborted } from "../QueueError.js"
 import type { Connections } from "./Connections.js"
 import { breaksSession, type MysqlFault } from "./MysqlFault.js"
-import type { Session } from "./Session.js"
+import type { Answer, OwnSession, Session } from "./Session.js"
+import * as SharedInsert from "./SharedInsert.js"
 import * as Statements from "./statements/enqueue.js"
 import type { Tables } from "./Tables.js"
 import * as Transaction from "./Transaction.js"
@@ -37,27 +38,39 @@ interface Target {
 const tries = 3
 
 /** `packet`: bytes that one packet may have, the server's `max_allowed_packet`. */
-export const make =
-  (tables: Tables, connections: Connections, timeout: Duration.Duration, packet: number) =>
-  (
+export const make = (tables: Tables, connections: Connections, timeout: Duration.Duration, packet: number) => {
+  // One INSERT is its own transaction: a lone job without a key is one statement and one round trip.
+  const together = SharedInsert.make((jobs) =>
+    Transaction.run(connections, "enqueue", "unknown", (session) => insertTogether(tables, session, jobs))
+  )
+  return (
     jobs: ReadonlyArray<NewJob>
   ): Effect.Effect<ReadonlyArray<Enqueued>, IdempotencyConflict | TransactionAborted | StoreError> => {
-    if (jobs.length === 0) return Effect.succeed([])
+    const [first] = jobs
+    if (first === undefined) return Effect.succeed([])
     const keyed = jobs.some(({ idempotency }) => Option.isSome(idempotency))
     return Effect.flatMap(Transaction.isOpen, (inCaller) => {
+      const simple = !inCaller && !keyed && jobs.length === 1 && Option.isNone(first.due)
+      if (simple && SharedInsert.isShareable(first)) return Effect.map(together(first), (enqueued) => [enqueued])
       const secondLook =
         inCaller && keyed ? lookElsewhere(tables, connections, jobs) : Effect.succeed<Holders>(new Map())
-      // One INSERT is its own transaction: a lone job without a key is one statement and one round trip.
-      const alone = !inCaller && !keyed && jobs.length === 1
-      const body = (session: Session) =>
+      return Transaction.joined(connections, "enqueue", { whenLost: keyed ? "again" : "unknown", timeout }, (session) =>
         enqueue({ tables, session, packet, progress: { begun: false } }, jobs, secondLook, inCaller)
-      return alone
-        ? Transaction.run(connections, "enqueue", "unknown", (session) =>
-            insertAll({ tables, session, packet, progress: { begun: false } }, jobs)
-          )
-        : Transaction.joined(connections, "enqueue", { whenLost: keyed ? "again" : "unknown", timeout }, body)
+      )
     })
   }
+}
+
+const insertTogether = (
+  tables: Tables,
+  session: OwnSession,
+  jobs: ReadonlyArray<NewJob>
+): Effect.Effect<ReadonlyArray<Enqueued>, MysqlFault> =>
+  Effect.gen(function* () {
+    const [steps, inserted] = yield* session.script([Statements.idStep, Statements.insertTogether(tables, jobs)])
+    const first = yield* exactId(session, inserted?.insertId ?? "0")
+    return jobs.map((_, index) => ({ id: idAfter(first, BigInt(index) * stepOf(steps)), created: true }))
+  })
 
 /** Adds jobs in a transaction that is open on the session, which belongs to a client of another library. */
 export const inTransaction = (
@@ -269,7 +282,9 @@ const idAfter = (first: string, distance: bigint): JobId =>
   JobId.make((BigInt(first) + distance).toString(), { disableValidation: true })
 
 const idStep = (session: Session): Effect.Effect<bigint, MysqlFault> =>
-  Effect.map(session.execute(Statements.idStep, []), ({ rows }) => BigInt(String(rows[0]?.["step"] ?? 1)))
+  Effect.map(session.execute(Statements.idStep, []), stepOf)
+
+const stepOf = (answer: Answer | undefined): bigint => BigInt(String(answer?.rows[0]?.["step"] ?? 1))
 
 /** Bytes of a row in the packet, at the most: three of UTF-8 for a UTF-16 unit, as two hexadecimal digits each. */
 const weigh = (job: NewJob): number => 1_000 + 6 * (job.payload?.length ?? 0)

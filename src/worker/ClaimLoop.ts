@@ -58,7 +58,7 @@ export const run = (options: Options, progress: Progress): Effect.Effect<never> 
   const { poll, queue, signal, slots } = options
   const metrics = Metrics.bind(Metrics.claimDuration, { queue })
   const faults = FaultLog.make(`claim of queue ${queue}`)
-  const idle = Effect.raceFirst(signal.wait, Timer.sleepSome(poll, 0.8))
+  const idle = noLonger(Effect.raceFirst(signal.wait, Timer.sleepSome(poll, 0.8)), slots)
 
   const round = Effect.gen(function* () {
     yield* awaitRoom(slots, progress)
@@ -93,21 +93,21 @@ export const run = (options: Options, progress: Progress): Effect.Effect<never> 
 
 /** Waits until a claim pays, and gives back what was claimed ahead and finds no slot. */
 const awaitRoom = (slots: Slots, progress: Progress): Effect.Effect<void> =>
-  Effect.suspend(() => {
-    if (slots.room > 0) return Effect.void
-    progress.full = true
-    const roomy =
-      slots.waiting === 0 ? slots.roomy.await : Effect.raceFirst(slots.roomy.await, Effect.sleep("1 second"))
-    return roomy.pipe(
-      Effect.zipRight(Clock.currentTimeMillis),
-      Effect.flatMap((now) => {
-        progress.full = false
-        progress.lastGood = now
-        slots.withdrawStale(now)
-        return awaitRoom(slots, progress)
-      })
-    )
+  Effect.flatMap(Clock.currentTimeMillis, (now) => {
+    if (progress.full) progress.lastGood = now
+    slots.withdrawStale(now)
+    progress.full = slots.room === 0
+    return progress.full
+      ? Effect.zipRight(
+          noLonger(slots.roomy.await, slots),
+          Effect.suspend(() => awaitRoom(slots, progress))
+        )
+      : Effect.void
   })
+
+/** Waits, but where jobs wait for a slot, only until one of them may have waited too long. */
+const noLonger = (wait: Effect.Effect<void>, slots: Slots): Effect.Effect<void> =>
+  Effect.suspend(() => (slots.waiting === 0 ? wait : Effect.raceFirst(wait, Effect.sleep("1 second"))))
 
 const claimAndStart = (
   { executor, kinds, labels, lease, queue, slots, store, worker }: Options,

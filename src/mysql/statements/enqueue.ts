@@ -65,6 +65,23 @@ export const insertValues = (job: NewJob, due: Due): ReadonlyArray<Value> => {
   ]
 }
 
+/**
+ * Adds jobs that are due now and have no key, on a session of the library. As one text, not prepared: their number differs
+ * each time. Locks nothing of others.
+ */
+export const insertTogether = (tables: Tables, jobs: ReadonlyArray<NewJob>): string =>
+  `INSERT INTO ${tables.jobs} (queue, type, priority, first_due_at, due_at, enqueued_at, attempts_left, max_attempts,`
+  + ` payload_version, trace_context, payload) VALUES ${jobs
+    .map((job) => {
+      const attempts = Option.match(job.maxAttempts, { onNone: () => "NULL", onSome: Literal.integer })
+      return (
+        `(${Literal.name(job.queue)}, ${Literal.name(job.type)}, ${Literal.integer(job.priority)}, ${times.now},`
+        + ` UTC_TIMESTAMP(6), ${attempts}, ${attempts}, ${Literal.integer(job.payloadVersion)},`
+        + ` ${Literal.text(Option.getOrNull(job.traceContext))}, ${Literal.text(job.payload)})`
+      )
+    })
+    .join(", ")}`
+
 const hex = (text: string): string => Buffer.from(text, "utf8").toString("hex")
 
 /** The first instant of the year 1000, before which MySQL's DATETIME does not promise to work. */

@@ -62,7 +62,7 @@ export const settle = (it: It): void => {
         output: Option.none(),
         errorCode: Option.some("upstream"),
         errorMessage: Option.some("It was down"),
-        dueAt: Option.map(entry.endedAt, DateTime.add({ seconds: 30 })),
+        dueAt: Option.map(entry.endedAt, DateTime.addDuration("30 seconds")),
         finishedAt: Option.none()
       })
       expect(entry).toMatchObject({
@@ -152,7 +152,7 @@ export const settle = (it: It): void => {
         const last = job.attempts.at(-1)
         expect(job).toMatchObject({ state: "pending", token: lease.token, attempt, attemptsLeft: Option.some(1) })
         expect(last?.outcome).toEqual(Option.some("snoozed"))
-        expect(job.dueAt).toEqual(Option.map(last?.endedAt ?? Option.none(), DateTime.add({ seconds: 40 })))
+        expect(job.dueAt).toEqual(Option.map(last?.endedAt ?? Option.none(), DateTime.addDuration("40 seconds")))
         yield* elapse("39 seconds")
         yield* expectNothingDue()
         yield* elapse("2 seconds")
