@@ -1,11 +1,11 @@
 /**
  * `npx tsx examples/02-transactional-enqueue/effect.ts`: a row of the application and its job, in one transaction, with Effect.
  */
+import { NodeRuntime } from "@effect/platform-node"
 import { SqlClient } from "@effect/sql"
-import { MysqlClient } from "@effect/sql-mysql2"
-import { Console, Effect, Layer, Redacted } from "effect"
+import { Console, Effect, Layer } from "effect"
 import { MysqlQueue, Queue, Worker } from "leasehold"
-import { launch } from "../../scripts/mysql/MysqlServer.js"
+import { Database } from "../Database.js"
 import { ShipOrder } from "./ShipOrder.js"
 
 /** The order and its job: both are there, or neither is. */
@@ -63,18 +63,12 @@ const program = Effect.gen(function* () {
   yield* Console.log(`${orders.length} orders, ${orders.length} parcels`)
 })
 
-const shipOrder = ShipOrder.toLayer(({ orderId }) => Effect.succeed({ parcel: `parcel-${orderId}` }))
+const ShipOrderLive = ShipOrder.toLayer(({ orderId }) => Effect.succeed({ parcel: `parcel-${orderId}` }))
 
-const live = (url: string) =>
-  Worker.layer({ jobs: [ShipOrder], queues: { shipping: { concurrency: 2 } } }).pipe(
-    Layer.provide(shipOrder),
-    Layer.provideMerge(MysqlQueue.layer({ tablePrefix: "example_" })),
-    Layer.provideMerge(MysqlClient.layer({ url: Redacted.make(url) }))
-  )
-
-Effect.runPromise(Effect.scoped(Effect.flatMap(launch(), ({ url }) => Effect.provide(program, live(url))))).catch(
-  (error) => {
-    console.error(error)
-    process.exitCode = 1
-  }
+const Live = Worker.layer({ jobs: [ShipOrder], queues: { shipping: { concurrency: 2 } } }).pipe(
+  Layer.provide(ShipOrderLive),
+  Layer.provideMerge(MysqlQueue.layer({ tablePrefix: "example_" })),
+  Layer.provideMerge(Database)
 )
+
+NodeRuntime.runMain(Effect.provide(program, Live))

@@ -1,42 +1,42 @@
+/**
+ * The examples as a person starts them: each in a process of its own, on an empty database. What each prints must be the text
+ * that stands beside it.
+ */
 import { execFile } from "node:child_process"
+import { readdirSync, readFileSync } from "node:fs"
+import { fileURLToPath } from "node:url"
 import { promisify } from "node:util"
-import { expect, layer } from "@effect/vitest"
+import { describe, expect, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { Database, database } from "../support/Mysql.js"
+import { emptyDatabase } from "../support/Mysql.js"
 
-const run = (file: string) =>
-  Effect.flatMap(Database, ({ url }) =>
-    Effect.promise(() =>
-      promisify(execFile)("npx", ["tsx", `examples/${file}`], { env: { ...process.env, LEASEHOLD_MYSQL_URL: url } })
-    )
+const root = fileURLToPath(new URL("../../", import.meta.url))
+const folder = `${root}examples/`
+
+const files = readdirSync(folder, { recursive: true, encoding: "utf8" })
+const programs = files
+  .filter((file) => file.endsWith(".expected.txt"))
+  .map((file) => file.replace(/\.expected\.txt$/, ""))
+const numbered = readdirSync(folder).filter((name) => /^\d\d-/.test(name))
+
+/** Starts a process at the root of the repository; fails where its exit code is not 0. */
+const run = (command: string, args: ReadonlyArray<string>, url: string) =>
+  Effect.promise(() =>
+    promisify(execFile)(command, args, { cwd: root, env: { ...process.env, LEASEHOLD_MYSQL_URL: url } })
   )
 
-/** The first words of the lines that are no log. */
-const told = (output: string) =>
-  output
-    .split("\n")
-    .filter((line) => /^\w+ /.test(line))
-    .map((line) => line.split(" ")[0])
+describe("an example prints what is written beside it", () => {
+  it.scopedLive.each(programs.sort())("%s", (program) =>
+    Effect.gen(function* () {
+      const { url } = yield* emptyDatabase()
+      const { stderr, stdout } = yield* run(process.execPath, ["--import", "tsx", `examples/${program}.ts`], url)
+      expect(stdout).toBe(readFileSync(`${folder}${program}.expected.txt`, "utf8"))
+      expect(stderr).toBe("")
+    })
+  )
 
-layer(database, { excludeTestServices: true, timeout: "2 minutes" })(
-  "the examples of a transactional enqueue",
-  (it) => {
-    it.effect("with Effect: placed, undone, repeated, and shipped", () =>
-      Effect.gen(function* () {
-        const { stdout } = yield* run("02-transactional-enqueue/effect.ts")
-        expect(told(stdout)).toEqual(["placed", "undone", "repeated", "placed", "shipped", "shipped", "2"])
-        expect(stdout).toContain("created: false")
-      })
-    )
-
-    it.effect("with Drizzle: placed, undone, repeated, and refused outside of a transaction", () =>
-      Effect.gen(function* () {
-        const { query } = yield* Database
-        yield* query("DROP TABLE IF EXISTS example_jobs, example_queues, example_refusals, example_migrations")
-        const { stdout } = yield* run("02-transactional-enqueue/drizzle.ts")
-        expect(told(stdout)).toEqual(["placed", "undone", "repeated", "refused", "1"])
-        expect(stdout).toContain("1 order, 1 job")
-      })
-    )
-  }
-)
+  it("and each numbered folder has one that is compared", () => {
+    const compared = new Set(programs.map((program) => program.split("/")[0]))
+    expect(numbered.filter((name) => !compared.has(name))).toEqual([])
+  })
+})
