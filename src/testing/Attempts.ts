@@ -85,6 +85,7 @@ export const make = ({
             unfinished: "release",
             redactor
           },
+          worker,
           kinds
         ),
         (executor) => ({

@@ -1,11 +1,12 @@
 /**
  * Starts the attempts of one queue, and knows which of them are under way.
  */
-import { Cause, Context, Deferred, Effect, Exit, FiberId, Runtime } from "effect"
+import { Cause, Context, Deferred, Effect, Exit, FiberId, FiberRef, FiberRefs, type HashMap, Runtime } from "effect"
 import type { JobId } from "../JobRecord.js"
 import type { ClaimedJob, JobStore } from "../JobStore.js"
 import type * as Lease from "../Lease.js"
 import { type Kind, Life, type Surroundings } from "./Life.js"
+import * as Report from "./Report.js"
 
 export class Executor {
   private readonly underWay = new Set<Life>()
@@ -27,13 +28,15 @@ export class Executor {
   }
 
   /** Attempts run in the context of this effect, with that of the layer of their handler. */
-  static make(around: Omit<Surroundings, "fork" | "ended">, kinds: ReadonlyMap<string, Kind>): Effect.Effect<Executor> {
-    return Effect.map(
-      Effect.forEach(kinds.values(), (kind) =>
-        Effect.map(runtimeOf(kind, around.store), (its) => [kind, its] as const)
-      ),
-      (runtimes) => new Executor(around, new Map(runtimes))
+  static make(
+    around: Omit<Surroundings, "fork" | "ended" | "traced">,
+    worker: string,
+    kinds: ReadonlyMap<string, Kind>
+  ): Effect.Effect<Executor> {
+    const runtimes = Effect.forEach(kinds.values(), (kind) =>
+      Effect.map(runtimeOf(kind, around.store, worker), (its) => [kind, its] as const)
     )
+    return Effect.zipWith(runtimes, Report.isTraced, (of, traced) => new Executor({ ...around, traced }, new Map(of)))
   }
 
   /** Completes when no attempt is under way. */
@@ -67,8 +70,9 @@ export class Executor {
   }
 
   private fork(life: Life, effect: Effect.Effect<void>): void {
-    const runtime = this.runtimes.get(life.kind)
-    if (runtime === undefined) throw new Error(`An attempt of a job of type ${life.job.type} was started elsewhere`)
+    const ofKind = this.runtimes.get(life.kind)
+    if (ofKind === undefined) throw new Error(`An attempt of a job of type ${life.job.type} was started elsewhere`)
+    const runtime = Runtime.updateFiberRefs(ofKind, annotated(Report.annotate(life.job)))
     // Not at once: one handler's end starts the next, and so on, in ever deeper calls.
     const fiber = Runtime.runFork(runtime, effect, { immediate: false })
     fiber.addObserver((exit) => {
@@ -90,8 +94,24 @@ export class Executor {
  * What the attempts of one job run in: made once, since to provide a context costs more than to run a short handler. The
  * context that a layer captured may hold a transaction, like the worker's own (TRAPS T1).
  */
-const runtimeOf = ({ runnable }: Kind, store: JobStore["Type"]): Effect.Effect<Runtime.Runtime<never>> =>
+const runtimeOf = (
+  { runnable }: Kind,
+  store: JobStore["Type"],
+  worker: string
+): Effect.Effect<Runtime.Runtime<never>> =>
   Effect.mapInputContext(
-    store.detached(Effect.uninterruptible(Effect.runtime<never>())),
-    (worker: Context.Context<never>) => Context.merge(runnable.context, worker)
+    Effect.map(
+      store.detached(Effect.uninterruptible(Effect.runtime<never>())),
+      Runtime.updateFiberRefs(annotated(Report.annotateKind(runnable.job.type, runnable.job.queue, worker)))
+    ),
+    (those: Context.Context<never>) => Context.merge(runnable.context, those)
   )
+
+const annotated =
+  (add: (those: HashMap.HashMap<string, unknown>) => HashMap.HashMap<string, unknown>) =>
+  (refs: FiberRefs.FiberRefs): FiberRefs.FiberRefs =>
+    FiberRefs.updateAs(refs, {
+      fiberId: FiberId.none,
+      fiberRef: FiberRef.currentLogAnnotations,
+      value: add(FiberRefs.getOrDefault(refs, FiberRef.currentLogAnnotations))
+    })

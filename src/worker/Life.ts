@@ -4,7 +4,7 @@
  * An attempt that runs is one fiber, which only its handler's part can interrupt; one that waits for a slot is none. What
  * happens to every job is written with few effects: at thousands of jobs in a second, each of them counts.
  */
-import { type Clock, type Duration, Effect, Exit, FiberId, FiberRef, Metric, Option, Random } from "effect"
+import { type Clock, type Duration, Effect, Exit, FiberId, Metric, Option, Random } from "effect"
 import type * as Job from "../Job.js"
 import { LeaseLost } from "../JobFailure.js"
 import type { JobState } from "../JobRecord.js"
@@ -33,6 +33,8 @@ export interface Surroundings {
   readonly clock: Clock.Clock
   /** Labels that the program has put around the worker. */
   readonly labels: Metrics.Labels
+  /** Whether anybody collects spans. */
+  readonly traced: boolean
   readonly interruptGrace: Duration.Duration
   readonly unfinished: "release" | "expire"
   readonly redactor: (text: string) => string
@@ -83,11 +85,12 @@ export class Life implements Ticket {
 
   /** It gets no slot. The handler never ran, so the job goes back as it came. */
   turnAway(reason: TurnedAway): void {
-    const back =
+    this.around.fork(
+      this,
       reason === "lost"
         ? this.lost("waiting for a slot")
         : this.write(reason === "canceled" ? Canceled() : Released(), 0)
-    this.around.fork(this, Effect.zipRight(this.annotate, back))
+    )
   }
 
   /** It is over, in whatever way. */
@@ -100,19 +103,11 @@ export class Life implements Ticket {
   }
 
   private get run(): Effect.Effect<void> {
-    return this.annotate.pipe(
-      Effect.zipRight(this.perform),
-      Effect.flatMap(({ outcome, ran }) =>
-        this.supervision.stuck
-          ? this.countStuck(-1, Effect.logInfo("A handler that was given up has ended"))
-          : this.conclude(outcome, ran)
-      )
+    return Effect.flatMap(this.perform, ({ outcome, ran }) =>
+      this.supervision.stuck
+        ? this.countStuck(-1, Effect.logInfo("A handler that was given up has ended"))
+        : this.conclude(outcome, ran)
     )
-  }
-
-  /** The fiber is this attempt's own, so its annotations need not be taken back. */
-  private get annotate(): Effect.Effect<void> {
-    return FiberRef.update(FiberRef.currentLogAnnotations, Report.annotate(this.job))
   }
 
   /** From the slot to the outcome; none where nothing may be written. */
@@ -121,7 +116,8 @@ export class Life implements Ticket {
       const { clock, slots } = this.around
       const { job, kind, supervision } = this
       this.started = clock.unsafeCurrentTimeMillis()
-      const supervise: Job.Supervise = (handler) => supervision.supervise(Report.spanOf(job, handler))
+      const supervise: Job.Supervise = (handler) =>
+        supervision.supervise(this.around.traced ? Report.inSpan(job, handler) : handler)
       slots.countSlot(1)
       return Effect.map(kind.runnable.perform(job, this.lease, supervise), (outcome) => {
         const ran = clock.unsafeCurrentTimeMillis() - this.started

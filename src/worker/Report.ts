@@ -27,34 +27,44 @@ export const verbs: { readonly [Tag in Outcome["_tag"]]: string } = {
 
 /** The annotations of everything that is logged during an attempt, the handler's own lines too. */
 export const annotations = (job: ClaimedJob) => ({
-  job_id: job.lease.jobId,
-  job_type: job.type,
-  queue: job.queue,
-  attempt: job.lease.attempt,
-  max_attempts: Option.getOrElse(job.maxAttempts, () => "unlimited" as const),
-  lease_token: job.lease.token,
-  worker_id: job.lease.worker
+  ...annotationsOfKind(job.type, job.queue, job.lease.worker),
+  ...annotationsOfJob(job)
 })
 
-/** Adds the annotations of a job to those of its worker. */
-export const annotate =
-  (job: ClaimedJob) =>
-  (those: Annotations): Annotations =>
-    HashMap.mutate(those, (all) => {
-      for (const [key, value] of Object.entries(annotations(job))) HashMap.set(all, key, value)
-    })
+const annotationsOfKind = (type: string, queue: string, worker: string) => ({
+  job_type: type,
+  queue,
+  worker_id: worker
+})
 
-/**
- * The span of one run, linked to the trace that the job was enqueued in. Where no tracer collects spans, none is made: it
- * would cost as much as the rest of a short attempt.
- */
-export const spanOf = <A, E, R>(job: ClaimedJob, handler: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
-  Effect.flatMap(Effect.tracer, (tracer) => (tracer === uncollected ? handler : inSpan(job, handler)))
+const annotationsOfJob = (job: ClaimedJob) => ({
+  job_id: job.lease.jobId,
+  attempt: job.lease.attempt,
+  max_attempts: Option.getOrElse(job.maxAttempts, () => "unlimited" as const),
+  lease_token: job.lease.token
+})
 
-/** Effect's own tracer, which every program has that provides no other: it keeps its spans to itself. */
+const add = (more: { readonly [key: string]: unknown }) => (those: Annotations) =>
+  HashMap.mutate(those, (all) => {
+    for (const key in more) HashMap.set(all, key, more[key])
+  })
+
+/** Adds the annotations that all attempts of a worker on one type of job have. */
+export const annotateKind = (type: string, queue: string, worker: string) => add(annotationsOfKind(type, queue, worker))
+
+/** Adds the annotations of one attempt to those. */
+export const annotate = (job: ClaimedJob) => add(annotationsOfJob(job))
+
+/** Whether anybody collects spans: Effect's own tracer, which every program has that provides no other, keeps them to itself. */
+export const isTraced: Effect.Effect<boolean> = Effect.map(Effect.tracer, (tracer) => tracer !== uncollected)
+
 const uncollected = Context.get(DefaultServices.liveServices, Tracer.Tracer)
 
-const inSpan = <A, E, R>(job: ClaimedJob, handler: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+/**
+ * The span of one run, linked to the trace that the job was enqueued in. Not made where nobody collects it: it would cost as
+ * much as the rest of a short attempt.
+ */
+export const inSpan = <A, E, R>(job: ClaimedJob, handler: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
   Effect.withSpan(handler, "leasehold.run", {
     root: true,
     kind: "consumer",
@@ -84,15 +94,17 @@ export const ended = (
   ran: number,
   settlement?: Settlement
 ): Effect.Effect<void> =>
-  Effect.gen(function* () {
-    yield* Metric.update(kind.metrics.finished[ending], 1)
+  // Not an effect for each step: this is part of every job.
+  Effect.withFiberRuntime((fiber) => {
+    const labels = fiber.getFiberRef(FiberRef.currentMetricLabels)
+    kind.metrics.finished[ending].unsafeUpdate(1, labels)
     const code = settlement !== undefined && "code" in settlement ? settlement.code : undefined
-    if (code === "defect") yield* Metric.update(kind.metrics.defects, 1)
+    if (code === "defect") kind.metrics.defects.unsafeUpdate(1, labels)
     const level = ending === "retry" || ending === "dead" || ending === "unfinished" ? LogLevel.Warning : LogLevel.Info
     // A line that nobody reads is not put together: at this place it would be the dearest part of a short job.
-    if (LogLevel.greaterThan(yield* FiberRef.get(FiberRef.currentMinimumLogLevel), level)) return
+    if (LogLevel.greaterThan(fiber.getFiberRef(FiberRef.currentMinimumLogLevel), level)) return Effect.void
     const delay = settlement !== undefined && "delay" in settlement ? settlement.delay : undefined
-    yield* Effect.annotateLogs(Effect.logWithLevel(level, messages[ending]), {
+    return Effect.annotateLogs(Effect.logWithLevel(level, messages[ending]), {
       duration_ms: ran,
       ...(code === undefined ? {} : { error_code: code }),
       ...(delay === undefined ? {} : { delay_ms: Math.round(Duration.toMillis(delay)) })

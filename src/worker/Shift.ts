@@ -93,6 +93,7 @@ const start = (settings: Settings, services: Services) =>
       const { redactor } = services
       const executor = yield* Executor.make(
         { store, keeper, settler, slots, clock, labels, interruptGrace, unfinished, redactor },
+        settings.worker,
         kinds
       )
       const progress = new ClaimLoop.Progress(clock.unsafeCurrentTimeMillis())
