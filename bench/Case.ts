@@ -4,6 +4,7 @@
 import type { Effect, Option, Scope } from "effect"
 import type { BenchError } from "./BenchError.js"
 import type { Figures } from "./Figure.js"
+import type { Peer } from "./Peer.js"
 import type { Server } from "./Server.js"
 
 /** What was asked for on the command line. */
@@ -12,6 +13,8 @@ export interface Settings {
   readonly concurrency: Option.Option<number>
   /** Bytes of an encoded payload. */
   readonly payload: number
+  /** What is measured in turn with this library, in the cases that the others can do, too. */
+  readonly peers: ReadonlyArray<Peer>
 }
 
 export interface Sample {

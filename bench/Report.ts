@@ -6,6 +6,7 @@ import { cpus } from "node:os"
 import { join } from "node:path"
 import { Effect, Schema } from "effect"
 import { figures, names } from "./Figure.js"
+import { root } from "./Root.js"
 import type { Result } from "./Runner.js"
 import { Server } from "./Server.js"
 
@@ -41,8 +42,6 @@ export const circumstances: Effect.Effect<JsonLine, never, Server> = Effect.map(
 }))
 
 const Manifest = Schema.parseJson(Schema.Struct({ version: Schema.String }))
-
-export const root = process.env["LEASEHOLD_BENCH_ROOT"] ?? process.cwd()
 
 const versionOf = (manifest: string): string =>
   Schema.decodeSync(Manifest)(readFileSync(join(root, manifest), "utf8")).version

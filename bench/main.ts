@@ -10,7 +10,9 @@ import * as Baseline from "./Baseline.js"
 import { BenchError } from "./BenchError.js"
 import type { Case } from "./Case.js"
 import { cases } from "./cases/all.js"
+import { choose } from "./Peer.js"
 import * as Report from "./Report.js"
+import { root } from "./Root.js"
 import * as Runner from "./Runner.js"
 import * as Server from "./Server.js"
 
@@ -27,6 +29,13 @@ const options = {
   binlog: Options.boolean("binlog").pipe(
     Options.withDescription("start the server with a row-based binary log, flushed at each commit")
   ),
+  peers: Options.optional(
+    Options.text("peers").pipe(
+      Options.withDescription(
+        "other queues to measure in turn, in drain, enqueue and bulk: all, or names like serenis,bullmq"
+      )
+    )
+  ),
   json: Options.boolean("json").pipe(Options.withDescription("JSON lines instead of a table")),
   keep: Options.boolean("keep").pipe(Options.withDescription("keep the result in bench/results"))
 }
@@ -35,7 +44,8 @@ type Wish = Command.Command.ParseConfig<typeof options>
 
 const run = (bench: Case, wish: Wish) =>
   Effect.gen(function* () {
-    const results = yield* Runner.run(bench, wish, Math.max(1, wish.runs))
+    const peers = yield* Option.match(wish.peers, { onNone: () => Effect.succeed([]), onSome: choose })
+    const results = yield* Runner.run(bench, { ...wish, peers }, Math.max(1, wish.runs))
     const lines = results.map(Report.toJson)
     const circumstances = yield* Report.circumstances
     yield* Effect.sync(() => {
@@ -43,13 +53,13 @@ const run = (bench: Case, wish: Wish) =>
       else process.stdout.write(`${Report.table(results)}\n`)
       if (wish.keep) keep(bench.name, circumstances, lines)
     })
-    if (!results.every(({ verified }) => verified)) {
+    if (!results.every(({ variant, verified }) => verified || variant.peer !== Runner.own)) {
       return yield* new BenchError({ message: "Some rows were not what they had to be: see the column verified" })
     }
   })
 
 const keep = (name: string, circumstances: Report.JsonLine, lines: ReadonlyArray<Report.JsonLine>) => {
-  const folder = join(Report.root, "bench", "results")
+  const folder = join(root, "bench", "results")
   mkdirSync(folder, { recursive: true })
   const file = join(folder, `${String(circumstances["date"]).slice(0, 10)}-${name}.jsonl`)
   writeFileSync(file, `${[circumstances, ...lines].map((line) => JSON.stringify(line)).join("\n")}\n`)

@@ -6,6 +6,7 @@ import type { Case, Settings, Variant } from "../Case.js"
 import * as Child from "../Child.js"
 import * as Database from "../Database.js"
 import { handled, race, repeated } from "../Meter.js"
+import * as Peers from "../Peers.js"
 import type { Act } from "../process/Lines.js"
 import * as Verify from "../Verify.js"
 
@@ -41,10 +42,21 @@ const act = (
   }
 }
 
+/** The same of this library and of each peer that was asked for. */
+const besidePeers = (
+  settings: Settings,
+  name: "drain" | "enqueue" | "bulk",
+  defaults: { readonly jobs: number; readonly concurrency: number }
+): ReadonlyArray<Variant> => {
+  const own = act(settings, name, defaults)
+  const { concurrency, jobs } = own
+  return [own, ...Peers.variants(settings.peers, { act: name, jobs, concurrency, payload: settings.payload })]
+}
+
 export const drain: Case = {
   name: "drain",
   about: "a worker runs jobs that were enqueued before",
-  variants: (settings) => [act(settings, "drain", { jobs: 20_000, concurrency: 32 })]
+  variants: (settings) => besidePeers(settings, "drain", { jobs: 20_000, concurrency: 32 })
 }
 
 export const lifecycle: Case = {
@@ -56,11 +68,11 @@ export const lifecycle: Case = {
 export const enqueue: Case = {
   name: "enqueue",
   about: "fibers enqueue one job at a time, each durable on return",
-  variants: (settings) => [act(settings, "enqueue", { jobs: 20_000, concurrency: 16 })]
+  variants: (settings) => besidePeers(settings, "enqueue", { jobs: 20_000, concurrency: 16 })
 }
 
 export const bulk: Case = {
   name: "bulk",
   about: "enqueueAll of 10,000 jobs at a time",
-  variants: (settings) => [act(settings, "bulk", { jobs: 10_000, concurrency: 1 })]
+  variants: (settings) => besidePeers(settings, "bulk", { jobs: 10_000, concurrency: 1 })
 }

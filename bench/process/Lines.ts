@@ -14,7 +14,8 @@ export const Act = Schema.Literal(
   "enqueue",
   "latency",
   "serve",
-  "ask"
+  "ask",
+  "count"
 ).annotations({ identifier: "Act" })
 export type Act = typeof Act.Type
 

@@ -136,6 +136,8 @@ const perform = (setup: Setup, tally: Tally.Tally, parent: Parent) => {
       return Effect.as(ask(setup), nothing)
     case "serve":
       return Effect.as(serve(setup, parent), nothing)
+    case "count":
+      return Effect.dieMessage("Rows of this library are counted by the benchmark itself")
   }
 }
 

@@ -1,0 +1,62 @@
+/**
+ * Peers in the cases that they can do, too, in turn with this library: the same payload, a handler that does nothing, at most as
+ * many handlers at once, a durable server on the same machine. Their programs are in `bench/peers/`.
+ */
+import { Duration, Effect, type Scope } from "effect"
+import { BenchError } from "./BenchError.js"
+import type { Sample, Variant } from "./Case.js"
+import * as Child from "./Child.js"
+import * as Database from "./Database.js"
+import { handled, race, repeated } from "./Meter.js"
+import { launch, type Peer } from "./Peer.js"
+import type { Act } from "./process/Lines.js"
+import type { Server } from "./Server.js"
+
+const patience = Duration.minutes(3)
+
+interface Asked {
+  readonly act: "drain" | "enqueue" | "bulk"
+  readonly jobs: number
+  readonly concurrency: number
+  readonly payload: number
+}
+
+/** What a peer does in a case; nothing where it has no such thing. */
+export const variants = (chosen: ReadonlyArray<Peer>, asked: Asked): ReadonlyArray<Variant> =>
+  chosen
+    .filter(({ hasBulk }) => hasBulk || asked.act !== "bulk")
+    .map((peer) => {
+      const jobs = asked.act === "drain" ? Math.min(asked.jobs, peer.most) : asked.jobs
+      return {
+        name: asked.act,
+        peer: peer.name,
+        jobs,
+        concurrency: asked.concurrency,
+        sample: Effect.timeoutFail(sample(peer, { ...asked, jobs }), {
+          duration: patience,
+          onTimeout: () => new BenchError({ message: `it was not done within ${Duration.format(patience)}` })
+        })
+      }
+    })
+
+const sample = (peer: Peer, { act, ...rest }: Asked): Effect.Effect<Sample, BenchError, Server | Scope.Scope> =>
+  Effect.gen(function* () {
+    const url = yield* peer.server === "mysql" ? Effect.map(Database.empty, (made) => made.url) : peer.server.start
+    const start = (what: Act) => Child.start({ ...rest, act: what, url }, launch(peer))
+    const finish = (what: Act) =>
+      Effect.scoped(Effect.flatMap(start(what), (child) => Effect.zipRight(child.go, child.done)))
+    if (act === "drain") yield* finish("fill")
+    const { done, figures } = yield* race([yield* start(act)], () => rest.jobs)
+    const [left, completed] = (yield* finish("count")).samples
+    const runs = act === "drain" ? rest.jobs : 0
+    const { mysqld_cpu_us_per_job, statements_per_job, ...elsewhere } = figures
+    return {
+      // What MySQL was asked says nothing of a peer that asked another server.
+      figures: peer.server === "mysql" ? figures : elsewhere,
+      verified:
+        handled(done) === runs
+        && repeated(done) === 0
+        && left === rest.jobs - runs
+        && (completed === runs || !peer.keepsCompleted)
+    }
+  })
