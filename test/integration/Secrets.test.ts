@@ -1,11 +1,24 @@
 /**
- * What the library tells the world about jobs: nothing that only the jobs should know.
+ * What the library tells the world about jobs: nothing that only the jobs should know, and no more series than it names.
  */
 
 import { inspect } from "node:util"
 import { MysqlClient } from "@effect/sql-mysql2"
 import { expect, layer } from "@effect/vitest"
-import { Cause, type Context, Effect, Exit, Layer, Logger, LogLevel, Metric, Redacted, Schema, Tracer } from "effect"
+import {
+  Cause,
+  type Context,
+  Effect,
+  Exit,
+  Layer,
+  Logger,
+  LogLevel,
+  Metric,
+  MetricState,
+  Redacted,
+  Schema,
+  Tracer
+} from "effect"
 import { Job, JobFailure, MysqlQueue, Payload, Queue, RetryPolicy, Worker } from "../../src/index.js"
 import { Database, database } from "../support/Mysql.js"
 import * as Proxy from "../support/Proxy.js"
@@ -241,5 +254,99 @@ layer(database, { excludeTestServices: true, timeout: "2 minutes" })("what leave
       const texts = yield* query("SELECT error_code, error_message, attempts, trace_context FROM leasehold_jobs")
       expect(JSON.stringify(texts)).not.toContain("canary")
     })
+  )
+
+  it.scoped(
+    "O2: ten thousand jobs of a thousand scopes and types, and two hundred workers, add no series but the named ones",
+    () =>
+      Effect.gen(function* () {
+        const { query, url } = yield* Database
+        const install = MysqlQueue.layer().pipe(
+          Layer.provideMerge(MysqlClient.layer({ url: Redacted.make(url), maxConnections: 5 })),
+          Layer.provideMerge(Logger.minimumLogLevel(LogLevel.None))
+        )
+        const queue = "series"
+        const jobs = ["series.a", "series.b"].map((type) =>
+          Job.make(type, {
+            payload: { n: Schema.Number },
+            queue,
+            retry: RetryPolicy.fixed({ delay: "1 millis", jitter: 0, maxAttempts: 2 })
+          })
+        )
+        const handlers = Layer.mergeAll(
+          Layer.empty,
+          ...jobs.map((job) =>
+            job.toLayer(({ n }) =>
+              n % 100 === 0
+                ? Effect.fail(new JobFailure.Retryable({ code: `code-${n}`, message: `failed for ${n}` }))
+                : Effect.void
+            )
+          )
+        )
+        const series = () =>
+          dumped()
+            .filter(({ name, text }) => name.startsWith("leasehold_") && text.includes("series"))
+            .map(({ text }) => text.replace(/\{[\s\S]*/, ""))
+        // Asked of the metrics, since a count of the rows, asked for often, would hold up those who are to end them.
+        const ended = Effect.map(Metric.snapshot, (pairs) =>
+          pairs
+            .filter(({ metricKey: { name, tags } }) => {
+              const labels = tags.map(({ value }) => value)
+              return (
+                name === "leasehold_attempts_finished_total"
+                && labels.includes(queue)
+                && labels.some((label) => label === "completed" || label === "dead")
+              )
+            })
+            .reduce(
+              (sum, { metricState }) => sum + (MetricState.isCounterState(metricState) ? Number(metricState.count) : 0),
+              0
+            )
+        )
+        yield* Effect.gen(function* () {
+          for (const job of jobs) {
+            yield* Queue.enqueueMany(
+              Array.from({ length: 5_000 }, (_, n) =>
+                Queue.request(job, { n }, { idempotency: { scope: `${job.type}.${n % 500}`, key: `k${n}` } })
+              )
+            )
+          }
+          // Types that no worker here knows.
+          yield* query(
+            "UPDATE leasehold_jobs SET type = CONCAT('unknown.', id) WHERE queue = ? AND id % 10 = 3 LIMIT 1000",
+            [queue]
+          )
+          const worker = Layer.provide(
+            Worker.layer({
+              jobs,
+              queues: { [queue]: { concurrency: 50 } },
+              poll: "20 millis",
+              // What a stop could not write in time is done again soon.
+              lease: "5 seconds",
+              maintenance: false
+            }),
+            handlers
+          )
+          yield* Effect.forEach(
+            Array.from({ length: 200 }),
+            () => Effect.scoped(Effect.zipRight(Layer.build(worker), Effect.sleep("5 millis"))),
+            { concurrency: 20, discard: true }
+          )
+          yield* Layer.build(worker)
+          yield* until(ended, (jobs) => jobs === 9_000, "60 seconds")
+        }).pipe(Effect.provide(install))
+        const found = series()
+        console.log(
+          found.filter((t) => /outcome/.test(t)),
+          dumped()
+            .filter(({ name }) => name === "leasehold_attempts_finished_total")
+            .map(({ text }) => text)
+        )
+        // Per queue: claims, slots, stuck, since; per type: enqueued, claimed, waited, ran, lost, defects, timeouts; eight endings.
+        expect(found.length).toBeGreaterThan(8)
+        expect(found.length).toBeLessThanOrEqual(4 + jobs.length * (7 + 8))
+        expect(found.filter((text) => /unknown|code-|failed for|k\d+|series\.[ab]\.\d/.test(text))).toEqual([])
+      }),
+    120_000
   )
 })
