@@ -117,7 +117,7 @@ export const retry = (record: JobRecord, now: DateTime.Utc): Acted =>
 
 /** Whether the lease is the one under which the job runs now: the fence (law 2). */
 export const holds = (record: JobRecord, lease: Lease): boolean =>
-  record.state === "running" && record.token === lease.token
+  record.state === "running" && record.token === lease.token && Option.contains(record.worker, lease.worker)
 
 /** With its lease ending `duration` from now; none where the lease does not hold the job. */
 export const renew = (record: JobRecord, lease: Lease, duration: Duration.Duration, now: DateTime.Utc): Acted =>
@@ -198,6 +198,7 @@ type HolderOutcome = Exclude<AttemptOutcome, "expired" | "reaped">
 export const readBack = (record: JobRecord, lease: Lease, settlement: Settlement): SettleVerdict => {
   const entry = record.attempts.find(({ token }) => token === lease.token)
   if (entry === undefined) return { _tag: "Unknown" }
+  if (entry.worker !== lease.worker) return { _tag: "Lost", reason: lossOf(record) }
   const outcome = Option.getOrElse(entry.outcome, (): AttemptOutcome => "expired")
   if (outcome === "expired" || outcome === "reaped") return { _tag: "Lost", reason: lossOf(record) }
   return outcomes[settlement._tag].includes(outcome)

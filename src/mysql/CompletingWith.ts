@@ -8,10 +8,10 @@ import type { SettleVerdict } from "../JobStore.js"
 import type { Lease, SettleError } from "../Lease.js"
 import { AlreadySettled, OutcomeUnknown, StoreUnavailable } from "../QueueError.js"
 import type { Connections } from "./Connections.js"
-import { idOf, isSet, stateOf } from "./JobRow.js"
+import { idOf, isSet } from "./JobRow.js"
 import { type MysqlFault, toStoreError } from "./MysqlFault.js"
 import type { OwnSession } from "./Session.js"
-import { readBack } from "./Settling.js"
+import { isHeld, readBack } from "./Settling.js"
 import * as Statements from "./statements/settle.js"
 import type { Tables } from "./Tables.js"
 import * as Transaction from "./Transaction.js"
@@ -117,9 +117,9 @@ const lockRow = (
   Effect.gen(function* () {
     const [, locked] = yield* session.script(["START TRANSACTION", Statements.lockHeld(tables, [lease], "WAIT")])
     const row = locked?.rows.find((candidate) => idOf(candidate) === lease.jobId)
-    const held = row !== undefined && stateOf(row) === "running" && Number(row["token"]) === lease.token
-    if (held && !isSet(row, "cancel_requested")) return undefined
-    if (held) return yield* rolledBack(session, refusal({ _tag: "Lost", reason: "canceled" }, lease))
+    const held = isHeld(row, lease) ? row : undefined
+    if (held !== undefined && !isSet(held, "cancel_requested")) return undefined
+    if (held !== undefined) return yield* rolledBack(session, refusal({ _tag: "Lost", reason: "canceled" }, lease))
     const [read] = yield* session.script([Statements.readHeld(tables, [lease])])
     const verdict = readBack(read?.rows[0], lease, { _tag: "Complete", output: null })
     // Completed before by this very lease: the effect was committed then and must not run again.

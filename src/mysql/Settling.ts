@@ -27,8 +27,11 @@ type Rows = ReadonlyMap<string, Row>
 const byId = (rows: ReadonlyArray<Row>): Rows => new Map(rows.map((row) => [idOf(row), row]))
 
 /** Whether the row is what the lease says: then the fenced write did happen to it. */
-const isHeld = (row: Row | undefined, lease: Lease): row is Row =>
-  row !== undefined && stateOf(row) === "running" && Number(row["token"]) === lease.token
+export const isHeld = (row: Row | undefined, lease: Lease): row is Row =>
+  row !== undefined
+  && stateOf(row) === "running"
+  && Number(row["token"]) === lease.token
+  && String(row["lease_owner"]) === lease.worker
 
 /**
  * Locks and writes a batch: in one packet where nobody else holds one of its rows, and past those that somebody holds in two.
@@ -147,7 +150,7 @@ const settleBatch = (
     const { locked } = yield* lockAndWrite(tables, session, leases, (held) =>
       Statements.writeSettlements(
         tables,
-        batch.filter(([lease]) => held.includes(lease))
+        held.length === batch.length ? batch : batch.filter(([lease]) => held.includes(lease))
       )
     )
     const refused = leases.filter((lease) => !isHeld(locked.get(lease.jobId), lease))
@@ -203,6 +206,8 @@ export const readBack = (row: Row | undefined, lease: Lease, settlement: Settlem
   if (isHeld(row, lease)) return { _tag: "Busy" }
   const entry = ledgerOf(row).find(({ token }) => token === lease.token)
   if (entry === undefined) return { _tag: "Unknown" }
+  // The database has forgotten what it had committed, and given the token out again.
+  if (entry.worker !== lease.worker) return { _tag: "Lost", reason: reasonOf(row) }
   const outcome = Option.getOrUndefined(entry.outcome)
   if (outcome === undefined || outcome === "expired" || outcome === "reaped") {
     return { _tag: "Lost", reason: reasonOf(row) }

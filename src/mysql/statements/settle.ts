@@ -19,14 +19,20 @@ export type Contention = "NOWAIT" | "SKIP LOCKED" | "WAIT"
 
 /** Locks rows by primary key and reads what decides about them. Rows that are missing in the answer are gone, or skipped. */
 export const lockHeld = (tables: Tables, leases: ReadonlyArray<Lease>, contention: Contention): string =>
-  `SELECT CAST(id AS CHAR) AS id, state, token, cancel_requested, attempts_left, max_attempts`
+  `SELECT CAST(id AS CHAR) AS id, state, token, lease_owner, cancel_requested, attempts_left, max_attempts`
   + ` FROM ${tables.jobs} FORCE INDEX (PRIMARY) WHERE id IN (${Literal.sortedIds(leases.map(({ jobId }) => jobId))})`
-  + ` ORDER BY id FOR UPDATE${contention === "WAIT" ? "" : ` ${contention}`}`
+  + ` ORDER BY ${tables.jobs}.id FOR UPDATE${contention === "WAIT" ? "" : ` ${contention}`}`
 
 /** The same read without locks, with the ledger: what became of rows that did not match. */
 export const readHeld = (tables: Tables, leases: ReadonlyArray<Lease>): string =>
-  `SELECT CAST(id AS CHAR) AS id, state, token, cancel_requested, CAST(attempts AS CHAR) AS attempts`
+  `SELECT CAST(id AS CHAR) AS id, state, token, lease_owner, cancel_requested, CAST(attempts AS CHAR) AS attempts`
   + ` FROM ${tables.jobs} FORCE INDEX (PRIMARY) WHERE id IN (${Literal.sortedIds(leases.map(({ jobId }) => jobId))})`
+
+/**
+ * The fence (law 2). The token alone would do as long as the database keeps what it has committed; where it does not, after a
+ * failover of asynchronous replication or a restore, a token can be given out twice, but not to the same worker.
+ */
+const fence = "jobs.state = 1 AND jobs.token = item.token AND jobs.lease_owner = item.worker"
 
 /** How each settlement is written into the ledger, and the state that it leads to where no cancel was requested. */
 const written = {
@@ -56,6 +62,7 @@ export const writeSettlements = (tables: Tables, settlements: ReadonlyArray<read
   return (
     `UPDATE JSON_TABLE(${Literal.text(JSON.stringify(toItems(settlements)))}, '$[*]' COLUMNS (`
     + `id BIGINT UNSIGNED PATH '$.i' ERROR ON ERROR, token BIGINT UNSIGNED PATH '$.t' ERROR ON ERROR,`
+    + ` worker VARCHAR(64) PATH '$.w' ERROR ON ERROR,`
     + ` state TINYINT UNSIGNED PATH '$.s' ERROR ON ERROR, outcome VARCHAR(16) PATH '$.k' ERROR ON ERROR,`
     + ` returned TINYINT UNSIGNED PATH '$.g' ERROR ON ERROR, delay BIGINT PATH '$.d' ERROR ON ERROR,`
     + ` code VARCHAR(64) PATH '$.c' ERROR ON ERROR, message VARCHAR(1000) PATH '$.m' ERROR ON ERROR,`
@@ -73,7 +80,7 @@ export const writeSettlements = (tables: Tables, settlements: ReadonlyArray<read
     + ` jobs.error_code = IF(item.outcome IN ('retry', 'dead', 'completed'), item.code, jobs.error_code),`
     + ` jobs.error_message = IF(item.outcome IN ('retry', 'dead', 'completed'), item.message, jobs.error_message),`
     + ` jobs.lease_owner = NULL`
-    + ` WHERE jobs.state = 1 AND jobs.token = item.token`
+    + ` WHERE ${fence}`
   )
 }
 
@@ -86,6 +93,7 @@ const toItems = (settlements: ReadonlyArray<readonly [Lease, Settlement]>) =>
         // Ids and tokens as text: a JSON number above 2^53 would lose digits on the way.
         i: lease.jobId,
         t: String(lease.token),
+        w: lease.worker,
         s: state,
         k: outcome,
         g: returned,
@@ -99,12 +107,13 @@ const toItems = (settlements: ReadonlyArray<readonly [Lease, Settlement]>) =>
 export const extend = (tables: Tables, leases: ReadonlyArray<Lease>, lease: Duration.Duration): string => {
   const items = [...leases]
     .sort((a, b) => a.jobId.length - b.jobId.length || (a.jobId < b.jobId ? -1 : 1))
-    .map(({ jobId, token }) => `["${Literal.digits(jobId)}","${Literal.integer(token)}"]`)
+    .map(({ jobId, token, worker }) => [Literal.digits(jobId), Literal.integer(token), worker])
   return (
-    `UPDATE JSON_TABLE('[${items.join(",")}]', '$[*]' COLUMNS (`
-    + `id BIGINT UNSIGNED PATH '$[0]' ERROR ON ERROR, token BIGINT UNSIGNED PATH '$[1]' ERROR ON ERROR)) AS item`
+    `UPDATE JSON_TABLE(${Literal.text(JSON.stringify(items))}, '$[*]' COLUMNS (`
+    + `id BIGINT UNSIGNED PATH '$[0]' ERROR ON ERROR, token BIGINT UNSIGNED PATH '$[1]' ERROR ON ERROR,`
+    + ` worker VARCHAR(64) PATH '$[2]' ERROR ON ERROR)) AS item`
     + ` STRAIGHT_JOIN ${tables.jobs} AS jobs FORCE INDEX (PRIMARY) ON jobs.id = item.id`
     + ` SET jobs.due_at = UTC_TIMESTAMP(6) + ${Literal.interval(lease)}`
-    + ` WHERE jobs.state = 1 AND jobs.token = item.token`
+    + ` WHERE ${fence}`
   )
 }

@@ -1,5 +1,5 @@
 import { expect } from "@effect/vitest"
-import { Effect, Option } from "effect"
+import { Duration, Effect, Option } from "effect"
 import type { JobState } from "../../../src/JobRecord.js"
 import { before, type It, pastLease, scene, settlements } from "../../support/Scene.js"
 
@@ -46,6 +46,26 @@ export const fence = (it: It): void => {
     )
   }
 
+  it.effect(
+    "a lease of another worker is none, though its token is the same: a database that lost commits gives it out twice",
+    () =>
+      Effect.gen(function* () {
+        const { hold, record, settle, store } = yield* scene
+        const lease = yield* hold()
+        const stale = { ...lease, worker: "worker-of-a-lost-history" }
+        const held = yield* record(lease.jobId)
+        for (const tag of tags) {
+          expect(yield* settle(stale, settlements[tag])).toEqual({ _tag: "Lost", reason: "superseded" })
+        }
+        expect(yield* store.renew([stale], Duration.minutes(5))).toEqual([{ _tag: "Lost", reason: "superseded" }])
+        const effect = Effect.die("The effect of a stale lease ran")
+        expect(yield* Effect.flip(store.completeWith(stale, effect))).toMatchObject({ _tag: "LeaseLost" })
+        expect(yield* record(lease.jobId)).toEqual(held)
+        expect(yield* settle(lease, settlements.Complete)).toEqual({ _tag: "Recorded", state: "succeeded" })
+        expect(yield* settle(stale, settlements.Complete)).toEqual({ _tag: "Lost", reason: "superseded" })
+      })
+  )
+
   it.effect("a settlement after the reaper ended the job is lost, not recorded, also after an operator's retry", () =>
     Effect.gen(function* () {
       const { elapse, hold, record, settle, store, takeOne } = yield* scene
@@ -76,7 +96,7 @@ export const fence = (it: It): void => {
     })
   )
 
-  it.effect("the worker's name does not open the fence, the token does", () =>
+  it.effect("the worker's name alone does not open the fence", () =>
     Effect.gen(function* () {
       const { elapse, hold, settle, takeOne } = yield* scene
       const lost = yield* hold()
@@ -85,8 +105,7 @@ export const fence = (it: It): void => {
       const held = yield* takeOne()
       expect(held.lease.worker).toBe(lost.worker)
       expect(yield* settle(lost, settlements.Complete)).toEqual({ _tag: "Lost", reason: "superseded" })
-      const renamed = { ...held.lease, worker: "renamed" }
-      expect(yield* settle(renamed, settlements.Complete)).toEqual({ _tag: "Recorded", state: "succeeded" })
+      expect(yield* settle(held.lease, settlements.Complete)).toEqual({ _tag: "Recorded", state: "succeeded" })
     })
   )
 
