@@ -10,14 +10,17 @@ import { insert } from "../Seed.js"
 import * as Verify from "../Verify.js"
 import { watch } from "../Window.js"
 
-/** Waits until a worker has run, or begun, so many jobs. */
+/** Waits until a worker has run, or begun, so many jobs. A worker that has ended will not: that is the failure at once. */
 const until = (child: Child.Child, handled: number): Effect.Effect<void, BenchError> =>
   child.usage.pipe(
-    Effect.filterOrFail(
-      (usage) => usage.handled >= handled,
-      (usage) => new BenchError({ message: `Only ${usage.handled} of ${handled} jobs were begun within 10 minutes` })
-    ),
-    Effect.retry(Schedule.spaced("200 millis").pipe(Schedule.upTo("10 minutes"))),
+    Effect.repeat({
+      until: (usage) => usage.handled >= handled,
+      schedule: Schedule.spaced("200 millis")
+    }),
+    Effect.timeoutFail({
+      duration: "10 minutes",
+      onTimeout: () => new BenchError({ message: `Not all of ${handled} jobs were begun within 10 minutes` })
+    }),
     Effect.asVoid
   )
 

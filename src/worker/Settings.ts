@@ -69,8 +69,10 @@ export interface QueueSettings {
 }
 
 const defaultConcurrency = 10
+const mostAhead = 1_000
 /** Jobs claimed ahead by default: with fewer, a queue of short jobs would spend its time on claims. */
-const aheadOf = (concurrency: number): number => Math.max(concurrency, Math.min(200, Math.max(64, 4 * concurrency)))
+const aheadOf = (concurrency: number): number =>
+  Math.min(mostAhead, Math.max(concurrency, Math.min(200, Math.max(64, 4 * concurrency))))
 
 /** Checks all options; fails with the first that is out of range, named as it was written. */
 export const check = (options: Options): Effect.Effect<Settings, InvalidOption | InvalidName> =>
@@ -129,7 +131,7 @@ const checkQueues = (
       const { concurrency: wanted, prefetch } = given[queue] ?? {}
       const option = `queues.${queue}`
       const concurrency = yield* Setting.wholeNumber(`${option}.concurrency`, wanted, defaultConcurrency, 1, 10_000)
-      const ahead = yield* Setting.wholeNumber(`${option}.prefetch`, prefetch, aheadOf(concurrency), 0, 1_000)
+      const ahead = yield* Setting.wholeNumber(`${option}.prefetch`, prefetch, aheadOf(concurrency), 0, mostAhead)
       queues.set(queue, { concurrency, ahead })
     }
     return queues
