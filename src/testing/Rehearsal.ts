@@ -56,7 +56,7 @@ export interface Options<Type extends string, W, A, EW, EH, EO> {
   readonly observe: Effect.Effect<A, EO, W | QueueServices>
   /** Whether two observations are the same. Default: `Equal.equals`, or deeply the same structure. */
   readonly same?: (clean: A, observed: A) => boolean
-  /** The most points of one rehearsal; default 2,000, each of which takes a millisecond or so. */
+  /** The most points of one rehearsal; default 2,000, each of which takes some 10 to 30 milliseconds. */
   readonly limit?: number
 }
 

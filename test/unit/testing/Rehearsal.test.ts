@@ -4,7 +4,7 @@ import * as Job from "../../../src/Job.js"
 import { Retryable } from "../../../src/JobFailure.js"
 import * as Queue from "../../../src/Queue.js"
 import * as RetryPolicy from "../../../src/RetryPolicy.js"
-import { Rehearsal, TestQueue } from "../../../src/testing/index.js"
+import { MemoryQueue, Rehearsal, TestQueue } from "../../../src/testing/index.js"
 
 const Charge = Job.make("charge", {
   payload: { orderId: Schema.String },
@@ -26,6 +26,45 @@ type Handler = Job.Handler<{ readonly orderId: string }, number, never, Bank | Q
 
 const rehearsalOf = (handler: Handler) => ({ world: bank, handler: Charge.toLayer(handler), observe: charges }) as const
 const order = { orderId: "a" }
+
+describe("a rehearsal of completeWith", () => {
+  const completing =
+    (write: (orderId: string) => Effect.Effect<void, never, Bank>): Handler =>
+    ({ orderId }, lease) =>
+      write(orderId).pipe(
+        Effect.zipRight(Effect.sleep("1 second")),
+        Effect.as(1),
+        (effect) => lease.completeWith(effect),
+        Effect.catchIf((error) => error._tag !== "LeaseLost", Effect.die)
+      )
+  /** In the same database, so that it is undone together with the completion. */
+  const inDatabase = (orderId: string) =>
+    Effect.flatMap(Bank, ({ charges }) => MemoryQueue.update(charges, (all) => [...all, orderId]))
+
+  it.effect("a process that dies within it has written nothing, and one that dies after it has written once", () =>
+    Effect.gen(function* () {
+      const report = yield* Rehearsal.crash(Charge, order, rehearsalOf(completing(inDatabase)))
+      expect(report).toMatchObject({ clean: ["a"], failures: [] })
+    })
+  )
+
+  it.effect("a process that stalls within it keeps the job, and nobody does it twice", () =>
+    Effect.gen(function* () {
+      const report = yield* Rehearsal.stall(Charge, order, rehearsalOf(completing(inDatabase)))
+      expect(report).toMatchObject({ clean: ["a"], failures: [] })
+    })
+  )
+
+  it.effect("catches a write to another system within it, which no rollback undoes", () =>
+    Effect.gen(function* () {
+      const { failures, points } = yield* Rehearsal.crash(Charge, order, rehearsalOf(completing(book)))
+      expect(failures.length).toBeGreaterThan(0)
+      for (const { left, observed } of failures) expect([left, observed]).toEqual([["a"], ["a", "a"]])
+      // After its commit nothing is done again: the last points are without a fault.
+      expect(failures.at(-1)?.point).toBeLessThan(points)
+    })
+  )
+})
 
 describe("a rehearsal of crashes", () => {
   it.effect("finds no fault with a handler whose effect bears a key", () =>
