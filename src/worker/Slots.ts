@@ -82,6 +82,8 @@ export class Slots {
   close(): void {
     this.closed = true
     for (const ticket of this.line) this.withdraw(ticket, "shutdown")
+    // There is no room any more: a claim loop that found the latch open would ask again at once, and for ever.
+    this.tell()
   }
 
   /** Takes a job out of the line; without effect once it has its slot. */
