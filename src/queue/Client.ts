@@ -181,7 +181,8 @@ export const make: Effect.Effect<Client, never, JobStore | Wakeup | Scope.Scope>
     list: ({ after = "", limit, ...filter } = {}) =>
       Effect.gen(function* () {
         const most = yield* Setting.wholeNumber("limit", limit, 100, 1, 1_000)
-        if (after !== "" && !isJobId(after)) {
+        // 0 is no id, and stands before the first.
+        if (after !== "" && after !== "0" && !isJobId(after)) {
           return yield* new InvalidOption({ option: "after", value: after, accepted: "the id of a job" })
         }
         return yield* store.list(filter, after, most)
