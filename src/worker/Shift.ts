@@ -1,7 +1,7 @@
 /**
  * One run of a worker, from its start to the end of its stop.
  */
-import { Cause, Clock, Duration, Effect, Exit, Fiber, FiberRef, Metric, Scope } from "effect"
+import { Cause, Clock, Duration, Effect, Exit, Fiber, FiberRef, HashSet, Logger, Metric, Scope } from "effect"
 import type { JobId } from "../JobRecord.js"
 import type { JobStore } from "../JobStore.js"
 import * as LeaseKeeper from "../LeaseKeeper.js"
@@ -71,7 +71,23 @@ export const run = (
       const died = Exit.isFailure(exit) && !Cause.isInterruptedOnly(exit.cause)
       return yield* died ? Effect.failCause(Cause.sequential(exit.cause, Cause.fail(timeout))) : timeout
     })
-  ).pipe(services.store.detached)
+  ).pipe(services.store.detached, withGuardedLoggers)
+
+/** A logger of the program that throws must not end a worker, nor a handler that logs (scenario H9). */
+const withGuardedLoggers = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+  Effect.locallyWith(
+    effect,
+    FiberRef.currentLoggers,
+    HashSet.map((logger) =>
+      Logger.make((options) => {
+        try {
+          logger.log(options)
+        } catch {
+          // There is nobody left to tell.
+        }
+      })
+    )
+  )
 
 /** Runs an effect that may be interrupted in its parts, for a fiber that was interrupted itself. */
 const aside = <A, E>(effect: Effect.Effect<A, E>): Effect.Effect<A, E> =>

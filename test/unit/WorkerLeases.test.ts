@@ -1,5 +1,5 @@
 import { describe, expect, it } from "@effect/vitest"
-import { Deferred, Effect, Metric, Option, Ref, Schema, TestClock } from "effect"
+import { Deferred, Effect, Logger, Metric, Option, Ref, Schema, TestClock } from "effect"
 import * as Job from "../../src/Job.js"
 import * as Metrics from "../../src/Metrics.js"
 import * as Queue from "../../src/Queue.js"
@@ -261,4 +261,28 @@ describe("jobs that are claimed ahead of a free slot", () => {
       ).toBe(true)
     }).pipe(Effect.scoped, Effect.provide(services()))
   )
+})
+
+describe("a logger that throws", () => {
+  it.effect("H9: ends neither the worker nor a handler that logs", () => {
+    const said: Array<unknown> = []
+    const throwing = Logger.replace(
+      Logger.defaultLogger,
+      Logger.make(({ message }) => {
+        said.push(message)
+        throw new Error("The sink of the logs is full")
+      })
+    )
+    return Effect.gen(function* () {
+      yield* work(({ n }) =>
+        Effect.zipRight(Effect.logInfo("At work"), n === 2 ? Effect.die("a defect") : Effect.succeed(n))
+      )
+      for (const n of [1, 2, 3]) {
+        const { id } = yield* Queue.enqueue(Task, { n })
+        yield* TestClock.adjust("2 seconds")
+        expect((yield* Queue.get(id)).state).toBe(n === 2 ? "pending" : "succeeded")
+      }
+      expect(said.flat()).toContain("At work")
+    }).pipe(Effect.scoped, Effect.provide(services()), Effect.provide(throwing))
+  })
 })
