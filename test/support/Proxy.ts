@@ -29,6 +29,17 @@ export interface Proxy {
   readonly cut: Effect.Effect<void>
   /** Connections that the server has open through the proxy now. */
   readonly open: () => number
+  /** What connections have suffered since the proxy was made, apart from its rules. */
+  readonly suffered: () => Suffered
+}
+
+export interface Suffered {
+  /** Connections that were open and were cut. */
+  readonly cut: number
+  /** Attempts to connect that were cut off or answered with an error. */
+  readonly refused: number
+  /** Pieces of traffic that a black hole held back. */
+  readonly heldBack: number
 }
 
 export const make = (target: string): Effect.Effect<Proxy, never, Scope.Scope> =>
@@ -38,11 +49,14 @@ export const make = (target: string): Effect.Effect<Proxy, never, Scope.Scope> =
     const rules: Array<Rule> = []
     const hits: Array<number> = []
     const counted = { rules, hits, met: new WeakMap<Rule, number>() }
-    const state = { blackHole: false, down: false, full: false }
+    const state = { blackHole: false, down: false, full: false, heldBack: 0 }
+    let cuts = 0
+    let refused = 0
     const server = yield* Effect.acquireRelease(
       Effect.async<Server>((resume) => {
         const listening = createServer((client) => {
           client.on("error", () => client.destroy())
+          if (state.down || state.full) refused++
           if (state.down) return client.destroy()
           if (state.full) return client.end(errorPacket(0, errors.tooManyConnections))
           const link = new Link(client, Number(url.port), url.hostname, counted, state)
@@ -62,7 +76,10 @@ export const make = (target: string): Effect.Effect<Proxy, never, Scope.Scope> =
     through.hostname = "127.0.0.1"
     through.port = String(typeof address === "object" && address !== null ? address.port : 0)
     const cut = Effect.sync(() => {
-      for (const link of links) link.end()
+      for (const link of links) {
+        cuts++
+        link.end()
+      }
     })
     return {
       url: through.href,
@@ -91,6 +108,7 @@ export const make = (target: string): Effect.Effect<Proxy, never, Scope.Scope> =
           state.full = on
         }),
       cut,
-      open: () => links.size
+      open: () => links.size,
+      suffered: () => ({ cut: cuts, refused, heldBack: state.heldBack })
     }
   })

@@ -23,6 +23,12 @@ interface ServerError {
   readonly sqlState: string
 }
 
+/** A rule's action on one statement, other than to rewrite it. */
+interface Hit {
+  readonly action: Exclude<Rule["action"], { readonly rewrite: unknown }>
+  readonly onHit: (() => void) | undefined
+}
+
 /** How often each rule was met and has hit, beside the rules themselves. */
 export interface Counted {
   readonly rules: ReadonlyArray<Rule>
@@ -39,7 +45,7 @@ export class Link {
   private loggedIn = false
   /** Whether this client puts attributes before the texts of its queries. */
   private attributes = false
-  private mute: "no" | "cut" | "hang" = "no"
+  private muted: Hit | undefined
   /** Takes what the server answers, in place of the client. */
   private instead: ((chunk: Buffer) => void) | undefined
   private delayed = Promise.resolve()
@@ -49,7 +55,7 @@ export class Link {
     port: number,
     host: string,
     private readonly counted: Counted,
-    private readonly state: { readonly blackHole: boolean }
+    private readonly state: { readonly blackHole: boolean; heldBack: number }
   ) {
     this.server = new Socket()
     this.server.connect(port, host)
@@ -62,7 +68,7 @@ export class Link {
       socket.on("error", () => other.destroy())
       // A black hole tells nobody that the other side is gone.
       socket.on("close", () => {
-        if (!this.state.blackHole && this.mute !== "hang") other.destroy()
+        if (!this.state.blackHole && this.muted?.action !== "hang") other.destroy()
       })
     }
   }
@@ -82,8 +88,10 @@ export class Link {
   }
 
   private hold(deliver: () => void): void {
-    if (this.state.blackHole) this.held.push(deliver)
-    else deliver()
+    if (this.state.blackHole) {
+      this.state.heldBack++
+      this.held.push(deliver)
+    } else deliver()
   }
 
   /** Packets of the client, one after the other: three bytes of length, a number, and the command. */
@@ -101,13 +109,14 @@ export class Link {
   private forward(packet: Buffer): Promise<void> | undefined {
     const text = this.textOf(packet)
     const sent = this.rewritten(packet)
-    const action = text === undefined ? undefined : this.firstHit(text)
-    if (action === undefined) {
+    const hit = text === undefined ? undefined : this.firstHit(text)
+    if (hit === undefined) {
       this.server.write(sent)
       return
     }
+    const { action, onHit } = hit
     if (action === "swallow" || action === "hang") {
-      this.mute = action === "swallow" ? "cut" : "hang"
+      this.muted = hit
       this.server.write(sent)
       return
     }
@@ -115,20 +124,22 @@ export class Link {
       return new Promise((resolve) =>
         setTimeout(() => {
           this.server.write(sent)
+          onHit?.()
           resolve()
         }, action.delay)
       )
     }
-    if (action.executed === true) return this.executeAndAnswer(sent, action)
+    if (action.executed === true) return this.executeAndAnswer(sent, action, onHit)
     this.answerError(action)
+    onHit?.()
     return
   }
 
-  /** The action of the first rule that this statement has to suffer; rewrites are apart. */
-  private firstHit(text: string) {
+  /** What this statement has to suffer by the first rule that says so; rewrites are apart. */
+  private firstHit(text: string): Hit | undefined {
     for (const [index, rule] of this.counted.rules.entries()) {
       if (typeof rule.action === "object" && "rewrite" in rule.action) continue
-      if (this.isHit(index, rule, text)) return rule.action
+      if (this.isHit(index, rule, text)) return { action: rule.action, onHit: rule.onHit }
     }
     return undefined
   }
@@ -152,7 +163,9 @@ export class Link {
     let text = before
     for (const [index, rule] of this.counted.rules.entries()) {
       if (typeof rule.action !== "object" || !("rewrite" in rule.action)) continue
-      if (this.isHit(index, rule, before)) text = rule.action.rewrite(text)
+      if (!this.isHit(index, rule, before)) continue
+      text = rule.action.rewrite(text)
+      rule.onHit?.()
     }
     if (text === before) return packet
     return commandPacket(packet.subarray(4, start), text)
@@ -167,7 +180,7 @@ export class Link {
    * Lets the server execute the statement, drops its answer, and answers the error. Where the answer ends is known by a
    * second statement behind it, whose row can not be mistaken.
    */
-  private executeAndAnswer(packet: Buffer, error: ServerError): Promise<void> {
+  private executeAndAnswer(packet: Buffer, error: ServerError, onHit?: () => void): Promise<void> {
     const marker = `proxy-${randomUUID()}`
     const head = this.attributes ? Buffer.from([query, ...noAttributes]) : Buffer.from([query])
     const ask = commandPacket(head, `SELECT '${marker}' AS executed`)
@@ -183,6 +196,7 @@ export class Link {
         if (row < 0 || answer.length < end + 4 || answer.length < end + 4 + answer.readUIntLE(end, 3)) return
         this.instead = undefined
         this.answerError(error)
+        onHit?.()
         resolve()
       }
       this.server.write(Buffer.concat([packet, ask]))
@@ -204,9 +218,9 @@ export class Link {
   }
 
   private answered(chunk: Buffer): void {
-    if (this.mute === "hang") return
-    if (this.mute === "cut") {
-      this.end()
+    if (this.muted !== undefined) {
+      this.muted.onHit?.()
+      if (this.muted.action === "swallow") this.end()
       return
     }
     if (this.instead !== undefined) {

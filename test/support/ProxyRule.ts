@@ -23,6 +23,8 @@ export interface Rule {
   readonly skip?: number
   /** How often; default always. */
   times?: number
+  /** Told each time when the client has suffered it: an answer was dropped, an error answered, a delay is over. */
+  readonly onHit?: () => void
 }
 
 /** The errors of servers that are overloaded, changing their role, or at odds with a statement: what each looks like. */

@@ -9,7 +9,8 @@ import type { Setup } from "./workerMain.js"
 
 export interface WorkerProcess {
   readonly pid: number
-  readonly signal: (signal: NodeJS.Signals) => Effect.Effect<void>
+  /** Whether the process was still there to get it. */
+  readonly signal: (signal: NodeJS.Signals) => Effect.Effect<boolean>
   /** Waits for a line that holds the text. Fails the test after 20 seconds. */
   readonly says: (text: string) => Effect.Effect<void>
   /** Writes a line to its standard input, which ends when the process of the tests does. */
@@ -64,7 +65,7 @@ export const run = (entry: string, argument: unknown): Effect.Effect<WorkerProce
       )
     return {
       pid: child.pid ?? 0,
-      signal: (signal) => Effect.sync(() => void child.kill(signal)),
+      signal: (signal) => Effect.sync(() => child.kill(signal)),
       says,
       tell: (line) => Effect.sync(() => void child.stdin?.write(`${line}\n`)),
       lastWords: Effect.sync(() => lines.filter((line) => line !== "")),

@@ -2,10 +2,9 @@
  * Reads a torture's records and says what must not have happened.
  */
 import { Effect } from "effect"
-import { all, type Check, type Kind, lateEvents, recoveries } from "./Checks.js"
-
-/** Answers the rows of a statement. */
-export type Query = (text: string) => Effect.Effect<ReadonlyArray<Record<string, unknown>>>
+import { all, type Check, type Kind, lateEvents } from "./Checks.js"
+import type { Query } from "./Records.js"
+import * as Recoveries from "./Recoveries.js"
 
 export interface Finding {
   readonly kind: Kind
@@ -25,8 +24,7 @@ export interface Audit {
   readonly effects: number
   readonly refusals: number
   readonly lateEvents: number
-  /** Milliseconds from the kill of a worker to the takeover of each of its jobs, in order. */
-  readonly recoveries: ReadonlyArray<number>
+  readonly recoveries: Recoveries.Recoveries
 }
 
 /** How many examples of a finding are told. */
@@ -53,7 +51,7 @@ export const audit = (query: Query): Effect.Effect<Audit> =>
       effects: yield* count("audit_effects"),
       refusals: yield* count("leasehold_refusals"),
       lateEvents: Number((yield* query(lateEvents))[0]?.["count"] ?? 0),
-      recoveries: (yield* query(recoveries)).map((row) => Number(row["micros"]) / 1_000)
+      recoveries: yield* Recoveries.read(query)
     }
   })
 

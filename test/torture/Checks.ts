@@ -236,11 +236,3 @@ export const all: ReadonlyArray<Check> = [...lost, ...ownership, ...terminal, ..
  */
 export const lateEvents = `SELECT COUNT(*) AS count FROM audit_history AS late WHERE EXISTS (SELECT 1 FROM audit_changes AS taken
   WHERE taken.job_id = late.job_id AND taken.new_token > late.token AND taken.new_state = 1 AND taken.at < late.at)`
-
-/** For each job that a killed worker held: microseconds from the kill to the takeover. */
-export const recoveries = `SELECT TIMESTAMPDIFF(MICROSECOND, kills.at, taken.at) AS micros FROM audit_kills AS kills
-  JOIN audit_changes AS held ON held.owner = kills.worker AND held.act = 'update' AND held.new_state = 1
-    AND held.new_token <> held.old_token
-  JOIN audit_changes AS taken ON taken.job_id = held.job_id AND taken.old_token = held.new_token AND taken.old_state = 1
-    AND taken.new_token = held.new_token + 1 AND taken.new_state = 1
-  WHERE taken.at >= kills.at ORDER BY micros`

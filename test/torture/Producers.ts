@@ -5,11 +5,11 @@ import { SqlClient } from "@effect/sql"
 import { type Duration, Effect, Random } from "effect"
 import { Queue } from "../../src/index.js"
 import * as Rolls from "./Rolls.js"
-import { Ending, Exact, type Payload, Plain } from "./Work.js"
+import { Ending, Exact, type Payload, Plain, Watched } from "./Work.js"
 
 /** `acknowledged`: it is durable, says the library. `refused`: nothing was written, says the library. */
 export interface Answer {
-  readonly act: "single" | "keyed" | "bulk" | "delayed" | "transactional" | "cancel" | "retry"
+  readonly act: "single" | "watched" | "keyed" | "bulk" | "delayed" | "transactional" | "cancel" | "retry"
   readonly answer: "acknowledged" | "refused" | "unknown" | "rolled back" | "canceled" | "requested" | "ended"
   readonly ref: number | null
   readonly jobId: string | null
@@ -45,12 +45,23 @@ const payloadOf = (ref: number): Effect.Effect<Payload> =>
     return { ref, millis: ending === "spin" ? Math.min(millis, 3_000) : millis, ending }
   })
 
-/** Asks for one of the two jobs. */
-const requestOf = (exact: boolean, payload: Payload, options: Queue.EnqueueOptions = {}) =>
-  exact ? Queue.request(Exact, payload, options) : Queue.request(Plain, payload, options)
+type Which = "plain" | "exact" | "watched"
 
-const enqueueOne = (exact: boolean, payload: Payload, options: Queue.EnqueueOptions) =>
-  Effect.map(Queue.enqueueMany([requestOf(exact, payload, options)], options), ([enqueued]) => enqueued?.id ?? null)
+const either: Effect.Effect<Which> = Effect.map(Rolls.oneIn(2), (isExact) => (isExact ? "exact" : "plain"))
+
+const requestOf = (which: Which, payload: Payload, options: Queue.EnqueueOptions = {}) => {
+  switch (which) {
+    case "plain":
+      return Queue.request(Plain, payload, options)
+    case "exact":
+      return Queue.request(Exact, payload, options)
+    case "watched":
+      return Queue.request(Watched, payload, options)
+  }
+}
+
+const enqueueOne = (which: Which, payload: Payload, options: Queue.EnqueueOptions) =>
+  Effect.map(Queue.enqueueMany([requestOf(which, payload, options)], options), ([enqueued]) => enqueued?.id ?? null)
 
 /** Does one enqueue of a kind that chance picks, and notes its answer. Never fails. */
 export const produce = (book: Book) =>
@@ -74,8 +85,26 @@ const single = (book: Book, act: "single" | "delayed", options: { readonly delay
     const ref = book.nextRef()
     const payload = yield* payloadOf(ref)
     const priority = yield* Random.nextIntBetween(0, 10)
-    const exact = yield* Rolls.oneIn(2)
-    const told = yield* Effect.either(enqueueOne(exact, payload, { ...options, priority }))
+    const which = yield* either
+    yield* enqueueAlone(book, act, which, payload, { ...options, priority })
+  })
+
+/** A job that runs for some seconds, so that it is held when its worker is killed. */
+export const produceWatched = (book: Book) =>
+  Effect.flatMap(Random.nextIntBetween(2_000, 6_000), (millis) =>
+    enqueueAlone(book, "watched", "watched", { ref: book.nextRef(), millis, ending: "succeed" }, {})
+  )
+
+const enqueueAlone = (
+  book: Book,
+  act: Answer["act"],
+  which: Which,
+  payload: Payload,
+  options: Queue.EnqueueOptions
+): Effect.Effect<void, never, Queue.Queue> =>
+  Effect.gen(function* () {
+    const { ref } = payload
+    const told = yield* Effect.either(enqueueOne(which, payload, options))
     book.note(
       told._tag === "Right"
         ? { act, answer: "acknowledged", ref, jobId: told.right }
@@ -90,7 +119,7 @@ const keyed = (book: Book) =>
     const ref = keyedRefs + which
     const payload: Payload = { ref, millis: which, ending: which % 10 === 0 ? "retry" : "succeed" }
     const told = yield* Effect.either(
-      enqueueOne(which % 2 === 1, payload, {
+      enqueueOne(which % 2 === 1 ? "exact" : "plain", payload, {
         idempotency: { scope: `tenant-${which % 3}`, key: `key-${which}` }
       })
     )
@@ -109,8 +138,8 @@ const bulk = (book: Book) =>
       Effect.suspend(() => payloadOf(book.nextRef())),
       count
     )
-    const exact = yield* Rolls.oneIn(2)
-    const told = yield* Effect.either(Queue.enqueueMany(payloads.map((payload) => requestOf(exact, payload))))
+    const which = yield* either
+    const told = yield* Effect.either(Queue.enqueueMany(payloads.map((payload) => requestOf(which, payload))))
     for (const [index, { ref }] of payloads.entries()) {
       book.note({
         act: "bulk",
@@ -127,11 +156,11 @@ const transactional = (book: Book, how: "joined" | "own") =>
     const sql = yield* SqlClient.SqlClient
     const ref = book.nextRef()
     const payload = yield* payloadOf(ref)
-    const exact = yield* Rolls.oneIn(2)
+    const which = yield* either
     const rolledBack = yield* Rolls.oneIn(3)
     const body = Effect.gen(function* () {
       yield* sql`INSERT INTO audit_orders (ref) VALUES (${ref})`
-      const id = yield* enqueueOne(exact, payload, { requireTransaction: true })
+      const id = yield* enqueueOne(which, payload, { requireTransaction: true })
       if (rolledBack) yield* Effect.fail("rolled back" as const)
       return id
     })

@@ -6,17 +6,24 @@ import { dirname, join } from "node:path"
 import { type Duration, Effect, Schedule, type Scope } from "effect"
 import * as Mysql from "mysql2/promise"
 import { launch, type MysqlServerUnavailable } from "../../scripts/mysql/MysqlServer.js"
-import type { Query } from "./Auditor.js"
+import type { Query } from "./Records.js"
 
 export interface Server {
   readonly url: string
   readonly version: string
   /** One statement on a connection of its own; a server that is down or away is waited for. */
   readonly query: Query
-  /** Holds what a statement locks for a while, if the server lets it. */
-  readonly lock: (text: string, duration: Duration.Duration) => Effect.Effect<void>
-  /** Ends the server, gently or by SIGKILL, keeps it down for a while, and waits until it answers again. */
-  readonly bounce: (signal: "SIGTERM" | "SIGKILL", down: Duration.Duration) => Effect.Effect<void>
+  /** Holds the rows that a statement locks for a while, if there are any and the server lets it; told when it has them. */
+  readonly lock: (text: string, duration: Duration.Duration, onLock: Effect.Effect<void>) => Effect.Effect<void>
+  /**
+   * Ends the server, gently or by SIGKILL, keeps it down for a while, and waits until it answers again; told when it is
+   * another process that answers.
+   */
+  readonly bounce: (
+    signal: "SIGTERM" | "SIGKILL",
+    down: Duration.Duration,
+    onReturn: Effect.Effect<void>
+  ) => Effect.Effect<void>
 }
 
 /** Down, starting, ending a session or a statement, refusing writes for a while: it passes. */
@@ -31,7 +38,12 @@ export const start: Effect.Effect<Server, MysqlServerUnavailable, Scope.Scope> =
   const { url, version } = yield* launch({ restarts: true })
   const query: Query = (text) =>
     Effect.tryPromise(async () => {
-      const connection = await Mysql.createConnection({ uri: url, connectTimeout: 2_000, supportBigNumbers: true })
+      const connection = await Mysql.createConnection({
+        uri: url,
+        connectTimeout: 2_000,
+        supportBigNumbers: true,
+        dateStrings: true
+      })
       try {
         const [rows] = await connection.query({ sql: text, timeout: 120_000 })
         return Array.isArray(rows) ? (rows as ReadonlyArray<Record<string, unknown>>) : []
@@ -51,20 +63,21 @@ export const start: Effect.Effect<Server, MysqlServerUnavailable, Scope.Scope> =
     url,
     version,
     query,
-    lock: (text, duration) =>
+    lock: (text, duration, onLock) =>
       Effect.acquireUseRelease(
         Effect.promise(() => Mysql.createConnection({ uri: url, connectTimeout: 2_000 })),
         (connection) =>
-          Effect.zipRight(
-            Effect.promise(async () => {
-              await connection.query("START TRANSACTION")
-              await connection.query({ sql: text, timeout: 5_000 })
-            }),
-            Effect.sleep(duration)
+          Effect.promise(async () => {
+            await connection.query("START TRANSACTION")
+            const [rows] = await connection.query({ sql: text, timeout: 5_000 })
+            return Array.isArray(rows) && rows.length > 0
+          }).pipe(
+            Effect.flatMap((any) => (any ? onLock : Effect.void)),
+            Effect.zipRight(Effect.sleep(duration))
           ),
         (connection) => Effect.sync(() => connection.destroy())
       ).pipe(Effect.sandbox, Effect.ignore),
-    bounce: (signal, duration) =>
+    bounce: (signal, duration, onReturn) =>
       Effect.gen(function* () {
         const running = yield* pid
         yield* Effect.sync(() => {
@@ -80,6 +93,7 @@ export const start: Effect.Effect<Server, MysqlServerUnavailable, Scope.Scope> =
           Effect.orDie
         )
         yield* query("SELECT 1")
+        yield* onReturn
       })
   }
 })

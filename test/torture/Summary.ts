@@ -8,22 +8,30 @@ import type { Report } from "./Torture.js"
 /** The four that must be 0, and everything else that must hold. */
 const kinds: ReadonlyArray<Kind> = ["lost", "double_owned", "double_terminal", "duplicate_effects", "other"]
 
-/** Whether the library has kept all its promises. */
-export const isGood = (report: Report): boolean => report.findings.length === 0 && report.crashes.length === 0
-
 /** One line of JSON. */
 export const line = (report: Report): string =>
   JSON.stringify({
     seed: report.seed,
     jobs: report.jobs,
-    faults: report.faults,
+    faults: report.happened,
+    armed: report.armed,
     ...Object.fromEntries(kinds.slice(0, 4).map((kind) => [kind, countOf(report.findings, kind)])),
-    recovery_p50_ms: percentile(report.recoveries, 0.5),
-    recovery_p99_ms: percentile(report.recoveries, 0.99),
+    recovery_p50_ms: percentile(report.recoveries.watched, 0.5),
+    recovery_p99_ms: percentile(report.recoveries.watched, 0.99),
+    recovery_fit_p50_ms: percentile(report.recoveries.fit, 0.5),
+    recovery_fit_p99_ms: percentile(report.recoveries.fit, 0.99),
+    recovery_others_p50_ms: percentile(report.recoveries.others, 0.5),
+    recovery_others_p99_ms: percentile(report.recoveries.others, 0.99),
     other: countOf(report.findings, "other") + report.crashes.length
   })
 
 const row = (name: string, value: string | number): string => `  ${name.padEnd(44)}${value}`
+
+const recovery = (name: string, sorted: ReadonlyArray<number>): string =>
+  row(name, `${sorted.length}; ${percentile(sorted, 0.5)}, ${percentile(sorted, 0.99)}, ${percentile(sorted, 1)}`)
+
+const names = (armed: Report["armed"]) =>
+  (Object.keys(armed) as Array<keyof Report["armed"]>).sort((a, b) => a.localeCompare(b))
 
 /** A table, and whatever was found. */
 export const table = (report: Report): string =>
@@ -37,16 +45,14 @@ export const table = (report: Report): string =>
     row("answers to callers", report.answers.length),
     row("late writes refused, of jobs still there", report.refusals),
     row("acts of handlers after a takeover", report.lateEvents),
-    row("takeovers from killed workers", report.recoveries.length),
-    row(
-      "  milliseconds, median and 99 of 100",
-      `${percentile(report.recoveries, 0.5)}, ${percentile(report.recoveries, 0.99)}`
-    ),
     "",
-    "Faults",
-    ...Object.entries(report.faults)
-      .sort(([a], [b]) => a.localeCompare(b))
-      .map(([name, times]) => row(name, times)),
+    row("Takeovers from killed workers", "how many; milliseconds: median, 99 of 100, longest"),
+    recovery("watched jobs, from the kill", report.recoveries.watched),
+    recovery("  while a worker was fit to take them", report.recoveries.fit),
+    recovery("others, with a backlog before them", report.recoveries.others),
+    "",
+    row("Faults", "happened, of those that were armed"),
+    ...names(report.armed).map((name) => row(name, `${report.happened[name] ?? 0} of ${report.armed[name] ?? 0}`)),
     "",
     "Verdict",
     ...kinds.map((kind) => row(kind, countOf(report.findings, kind))),
@@ -56,5 +62,6 @@ export const table = (report: Report): string =>
       `FOUND (${kind}, ${count}): ${finding}`,
       ...examples.map((example) => `  ${example}`)
     ]),
-    ...report.crashes.map((crash) => `\nCRASHED: ${crash}`)
+    ...report.crashes.map((crash) => `\nCRASHED: ${crash}`),
+    ...(report.evidence === undefined ? [] : ["", `All records are kept in ${report.evidence}`])
   ].join("\n")

@@ -40,6 +40,15 @@ export const Exact = Job.make("torture.exact", {
   timeout: "20 seconds"
 })
 
+/** As `Plain`, but a few long ones that never wait for a slot: from them it is seen how long a takeover takes. */
+export const Watched = Job.make("torture.watched", {
+  payload,
+  success,
+  retry,
+  queue: "torture.watched",
+  timeout: "20 seconds"
+})
+
 export type Payload = Schema.Struct.Type<typeof payload>
 
 export const lease = "2 seconds"

@@ -1,8 +1,8 @@
 /**
  * A worker of the torture in a process of its own. Its one argument is a JSON of `Orders`.
  *
- * It stops gracefully on SIGTERM, sets its wall clock on a line `clock <milliseconds>` of its standard input, and does not
- * outlive whoever started it. It ends with 0 after a stop, and with 75 where the database was not to be had at its start.
+ * It stops gracefully on SIGTERM, sets its wall clock on a line `clock <milliseconds>` of its standard input and says so in the
+ * same words, and does not outlive whoever started it. It ends with 0 after a stop, and with 75 where the database was not to be had at its start.
  */
 import { createInterface } from "node:readline"
 import { SqlClient } from "@effect/sql"
@@ -12,7 +12,7 @@ import * as Mysql from "mysql2"
 import { JobFailure, type Lease, MysqlQueue, Worker } from "../../src/index.js"
 import { heldUnder } from "./Records.js"
 import * as SkewedClock from "./SkewedClock.js"
-import { Exact, lease, type Orders, Plain, poll } from "./Work.js"
+import { Exact, lease, type Orders, type Payload, Plain, poll, Watched } from "./Work.js"
 
 type Held = Lease.HandlerLease<{ readonly token: number; readonly worker: string }>
 
@@ -54,14 +54,15 @@ const program = (orders: Orders) =>
         if (ending === "die") return yield* Effect.die(heldUnder(held.token))
       })
 
-    const plain = Plain.toLayer(({ ending, millis }, held) =>
+    const inItsOwnCommit = ({ ending, millis }: Payload, held: Held) =>
       Effect.gen(function* () {
         yield* begin(held, ending, millis)
         yield* note(held, "effect")
         yield* note(held, "end")
         return { token: held.token, worker: held.worker }
       })
-    )
+    const plain = Plain.toLayer(inItsOwnCommit)
+    const watched = Watched.toLayer(inItsOwnCommit)
     const exact = Exact.toLayer(
       Effect.gen(function* () {
         const sql = yield* SqlClient.SqlClient
@@ -88,9 +89,14 @@ const program = (orders: Orders) =>
       })
     )
 
+    yield* Effect.sync(() => process.stdout.write("ready\n"))
     return yield* Worker.run({
-      jobs: [Plain, Exact],
-      queues: { [Plain.queue]: { concurrency: 10 }, [Exact.queue]: { concurrency: 6 } },
+      jobs: [Plain, Exact, Watched],
+      queues: {
+        [Plain.queue]: { concurrency: 10 },
+        [Exact.queue]: { concurrency: 6 },
+        [Watched.queue]: { concurrency: 10 }
+      },
       lease,
       poll,
       workerId: orders.workerId,
@@ -101,7 +107,7 @@ const program = (orders: Orders) =>
         clean: "2 seconds",
         retention: { succeeded: "10 seconds", canceled: "10 seconds", dead: "20 seconds" }
       }
-    }).pipe(Effect.provide(Layer.merge(plain, exact)))
+    }).pipe(Effect.provide(Layer.mergeAll(plain, exact, watched)))
   }).pipe(
     Effect.provide(
       MysqlQueue.layer({ migrate: "auto", statementTimeout: "1500 millis" }).pipe(
@@ -135,7 +141,9 @@ const main = (orders: Orders) => {
   const lines = createInterface({ input: process.stdin })
   lines.on("line", (line) => {
     const [word, value] = line.split(" ")
-    if (word === "clock") SkewedClock.set(Number(value))
+    if (word !== "clock") return
+    SkewedClock.set(Number(value))
+    process.stdout.write(`${line}\n`)
   })
   lines.on("close", () => process.exit(1))
 }
