@@ -8,6 +8,7 @@ import { type InTransaction, OutcomeUnknown, type StoreError, TransactionAborted
 import type { Connections } from "./Connections.js"
 import { type MysqlFault, toTransactionError } from "./MysqlFault.js"
 import type { OwnSession } from "./Session.js"
+import * as Statements from "./statements/silence.js"
 import * as Transaction from "./Transaction.js"
 
 const verb = "withTransaction"
@@ -32,7 +33,7 @@ const run = <A, E, R>(
       let committing = false
       const body = (session: OwnSession): Effect.Effect<Ending<A, E>, MysqlFault, R> =>
         Effect.gen(function* () {
-          yield* session.script(["START TRANSACTION"])
+          yield* session.script([Statements.callersSilence, "START TRANSACTION"])
           const exit = yield* Effect.exit(
             restore(
               Effect.mapInputContext(effect, (context: Context.Context<R>) =>

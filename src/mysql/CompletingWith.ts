@@ -13,6 +13,7 @@ import { type MysqlFault, toStoreError } from "./MysqlFault.js"
 import type { OwnSession } from "./Session.js"
 import { isHeld, readBack } from "./Settling.js"
 import * as Statements from "./statements/settle.js"
+import { silenceWithin } from "./statements/silence.js"
 import type { Tables } from "./Tables.js"
 import * as Transaction from "./Transaction.js"
 
@@ -115,7 +116,11 @@ const lockRow = (
   lease: Lease
 ): Effect.Effect<Ending<never, never> | undefined, MysqlFault> =>
   Effect.gen(function* () {
-    const [, locked] = yield* session.script(["START TRANSACTION", Statements.lockHeld(tables, [lease], "WAIT")])
+    const [, locked] = yield* session.script([
+      "START TRANSACTION",
+      Statements.lockHeld(tables, [lease], "WAIT"),
+      silenceWithin(tables, lease)
+    ])
     const row = locked?.rows.find((candidate) => idOf(candidate) === lease.jobId)
     const held = isHeld(row, lease) ? row : undefined
     if (held !== undefined && !isSet(held, "cancel_requested")) return undefined

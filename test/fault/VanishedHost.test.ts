@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto"
+import { SqlClient } from "@effect/sql"
 import { expect, layer } from "@effect/vitest"
-import { Duration, Effect, Option, Redacted } from "effect"
+import { Deferred, Duration, Effect, Fiber, Option, Redacted } from "effect"
 import type { ClaimRequest, NewJob } from "../../src/JobStore.js"
 import * as Connections from "../../src/mysql/Connections.js"
 import * as MysqlJobStore from "../../src/mysql/MysqlJobStore.js"
@@ -68,6 +69,49 @@ layer(queueOnMysql(), { excludeTestServices: true, timeout: "1 minute" })("a hos
       expect((yield* other.store.claim(request(queue, "other"))).jobs).toEqual([])
       const { jobs } = yield* until(other.store.claim(request(queue, "other")), (claimed) => claimed.jobs.length > 0)
       expect(jobs).toHaveLength(2)
+    })
+  )
+
+  it.scoped("in the middle of completeWith leaves the job to others soon after the end of its lease", () =>
+    Effect.gen(function* () {
+      const queue = `vanished.${randomUUID().slice(0, 8)}`
+      const lost = yield* host(Connections.pinned)
+      const other = yield* host(Connections.pinned)
+      yield* other.store.enqueue([newJob(queue)])
+      const { jobs } = yield* lost.store.claim({ ...request(queue, "lost"), lease: Duration.seconds(1) })
+      const lease = jobs[0]?.lease
+      if (lease === undefined) return yield* Effect.dieMessage("the job was not claimed")
+      const inside = yield* Deferred.make<void>()
+      const work = Effect.zipRight(Deferred.succeed(inside, void 0), Effect.never)
+      const writing = yield* Effect.forkScoped(lost.store.completeWith(lease, work))
+      yield* Deferred.await(inside)
+      yield* lost.proxy.blackHole(true)
+      const taken = yield* until(other.store.claim(request(queue, "other")), (claimed) => claimed.jobs.length > 0)
+      expect(taken.jobs[0]?.lease).toMatchObject({ worker: "other", token: 2 })
+      yield* Fiber.interrupt(writing)
+    })
+  )
+
+  it.scoped("is no caller of withTransaction who is silent for longer than a completion may be", () =>
+    Effect.gen(function* () {
+      const queue = `vanished.${randomUUID().slice(0, 8)}`
+      const { store } = yield* host(Connections.pinned)
+      yield* store.enqueue([newJob(queue)])
+      const { jobs } = yield* store.claim({ ...request(queue, "worker"), lease: Duration.seconds(1) })
+      const lease = jobs[0]?.lease
+      if (lease === undefined) return yield* Effect.dieMessage("the job was not claimed")
+      const silence = Effect.gen(function* () {
+        const sql = yield* SqlClient.SqlClient
+        const [row] = yield* sql<{ readonly own: number; readonly server: number; readonly id: number }>`
+          SELECT @@SESSION.wait_timeout AS own, @@GLOBAL.wait_timeout AS server, CONNECTION_ID() AS id`
+        return ["null", row] as const
+      })
+      const completion = yield* store.completeWith(lease, silence)
+      const [, caller] = yield* store.transaction(silence)
+      expect(completion?.own).toBeLessThan(5)
+      // They took turns on one session.
+      expect(caller?.id).toBe(completion?.id)
+      expect(caller?.own).toBe(caller?.server)
     })
   )
 
