@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { Context, Duration, Effect, Either, type Exit, Layer, Option, Schema, type Scope } from "effect"
+import { Context, Duration, Effect, Either, type Exit, identity, Layer, Option, Schema, type Scope } from "effect"
 import { type JobFailure, toOutcome, type Verdict } from "./JobFailure.js"
 import type { HandlerLease, SettleError } from "./Lease.js"
 import { Completed, Dead, fromExit, type Interruption, type Outcome } from "./Outcome.js"
@@ -80,22 +80,27 @@ export interface AttemptLease extends Omit<HandlerLease<never>, "completeWith"> 
   ) => Effect.Effect<A, E | SettleError, R>
 }
 
-/** Runs a handler under supervision; answers how it ended, and why it was interrupted if it was. */
-export type Supervise = <A, E>(
-  handler: Effect.Effect<A, E>
-) => Effect.Effect<readonly [Exit.Exit<A, E>, Option.Option<Interruption>]>
+/**
+ * What an attempt came to, by how its handler ended and why it was interrupted if it was; none when the lease was lost.
+ * An output of more bytes than `outputLimit` is an outcome, too.
+ */
+export type Judge<A, E> = (
+  exit: Exit.Exit<A, E>,
+  interruption: Option.Option<Interruption>,
+  outputLimit: number
+) => Option.Option<Outcome>
 
 /** A job with its handler, its types closed over. */
 export interface Runnable {
   readonly job: Definition
   /** What the layer of the handler captured: `perform` is to run in it. */
   readonly context: Context.Context<never>
-  /** One attempt, from the stored payload to its outcome; none when the lease was lost. */
-  readonly perform: (
+  /** One attempt: gives `run` the handler on the stored payload, and the judge of its end. Its scope is the attempt's. */
+  readonly perform: <Z>(
     stored: { readonly payload: string | null; readonly payloadVersion: number },
     lease: AttemptLease,
-    supervise: Supervise
-  ) => Effect.Effect<Option.Option<Outcome>>
+    run: <A, E>(handler: Effect.Effect<A, E, Scope.Scope>, judge: Judge<A, E>) => Z
+  ) => Z
 }
 
 /** The tag under which the handler of a job type is found. */
@@ -212,52 +217,47 @@ const layer = <Type extends string, P, S, E, H extends Handler<P, S, E>, EX, RX>
     Effect.gen(function* () {
       const handler = Effect.isEffect(build) ? yield* build : build
       const context = yield* Effect.context<Exclude<Requirements<H>, Scope.Scope>>()
-      // The worker provides `context`, which holds all that the handler needs but the scope of the attempt.
-      const run = (payload: P, lease: HandlerLease<S>): Effect.Effect<S, E | JobFailure> =>
-        Effect.scoped(handler(payload, lease) as Effect.Effect<S, E | JobFailure, Scope.Scope>)
-      return { job, context: context as Context.Context<never>, perform: performWith(job, run) }
+      // The worker provides `context`, which holds all that the handler needs but the scope of the attempt, and that scope.
+      const handle = handler as Handler<P, S, E, Scope.Scope>
+      return { job, context: context as Context.Context<never>, perform: performWith(job, handle) }
     })
   )
 
 const performWith =
-  <Type extends string, P, S, E>(
-    job: Job<Type, P, S, E>,
-    run: (payload: P, lease: HandlerLease<S>) => Effect.Effect<S, E | JobFailure>
-  ): Runnable["perform"] =>
-  (stored, lease, supervise) =>
-    Effect.matchEffect(job.payload.decodeVersion(stored.payload, stored.payloadVersion), {
-      onFailure: (error) => Effect.succeedSome(Dead({ code: "payload_invalid", message: error.message })),
-      onSuccess: (payload) =>
-        Effect.flatMap(
-          supervise(Effect.suspend(() => run(payload, handlerLease(job, lease)))),
-          ([exit, interruption]) => {
-            const judge = (completed: Outcome) =>
-              fromExit(exit, interruption, {
-                success: () => completed,
-                failure: (error) => toOutcome(error as { readonly _tag: string }, job.failures)
-              })
-            // The output is encoded before the exit is judged, so that an output which can not be stored is an outcome too.
-            return exit._tag === "Success"
-              ? Effect.map(encodeOutput(job, exit.value), judge)
-              : Effect.succeed(judge(Completed({ output: null })))
-          }
-        )
-    })
+  <Type extends string, P, S, E>(job: Job<Type, P, S, E>, handle: Handler<P, S, E, Scope.Scope>): Runnable["perform"] =>
+  (stored, lease, run) =>
+    run(
+      Effect.matchEffect(job.payload.decodeVersion(stored.payload, stored.payloadVersion), {
+        onFailure: (error) => Effect.succeed(Either.left(Dead({ code: "payload_invalid", message: error.message }))),
+        onSuccess: (payload) => Effect.map(handle(payload, handlerLease(job, lease)), Either.right)
+      }),
+      (exit: Exit.Exit<Either.Either<S, Outcome>, E | JobFailure>, interruption, outputLimit) =>
+        fromExit(exit, interruption, {
+          success: Either.match({ onLeft: identity, onRight: (value) => encodeOutput(job, value, outputLimit) }),
+          failure: (error) => toOutcome(error as { readonly _tag: string }, job.failures)
+        })
+    )
 
-const encodeOutput = <Type extends string, P, S, E>(job: Job<Type, P, S, E>, value: S): Effect.Effect<Outcome> => {
-  const text = job.success.encode(value)
-  if (Either.isRight(text) && text.right === null) return Effect.succeed(Completed({ output: null }))
-  return Effect.gen(function* () {
-    const limit = yield* Payload.Limit
-    return Completed({ output: yield* Payload.checkSize(yield* text, job.type, "output", limit) })
-  }).pipe(
-    // The work is done and would be done again by a retry, with the same output: so the job ends, and says why.
-    Effect.catchAll((error) => Effect.succeed(Dead({ code: "output_invalid", message: error.message })))
+/** The work is done and would be done again by a retry, with the same output: so the job ends, and says why it has none. */
+const encodeOutput = <Type extends string, P, S, E>(job: Job<Type, P, S, E>, value: S, limit: number): Outcome =>
+  job.success.encode(value).pipe(
+    Either.flatMap((text) => Payload.checkSize(text, job.type, "output", limit)),
+    Either.match({
+      onLeft: (error) => Dead({ code: "output_invalid", message: error.message }),
+      onRight: (output) => Completed({ output })
+    })
   )
-}
 
 const handlerLease = <Type extends string, P, S, E>(job: Job<Type, P, S, E>, lease: AttemptLease): HandlerLease<S> => ({
-  ...lease,
+  jobId: lease.jobId,
+  token: lease.token,
+  attempt: lease.attempt,
+  worker: lease.worker,
+  jobType: lease.jobType,
+  queue: lease.queue,
+  attemptsLeft: lease.attemptsLeft,
+  lost: lease.lost,
+  renew: lease.renew,
   completeWith: (effect) =>
     lease.completeEncoded(
       Effect.flatMap(effect, (value) => Effect.map(outputText(job, value), (output) => [output, value] as const))

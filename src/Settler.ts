@@ -4,7 +4,7 @@
  * Group commit: whatever waits goes together, and a lone settlement goes at once. A settlement is tried again through
  * everything that can pass, for as long as its lease is trusted, and is never sent after (ruling 17).
  */
-import { Duration, Effect, Either, FiberSet, Queue as Mailbox, Option, type Scope } from "effect"
+import { Duration, Effect, Either, Exit, FiberId, FiberSet, Queue as Mailbox, Option, type Scope } from "effect"
 import * as Attempt from "./Attempt.js"
 import * as FaultLog from "./FaultLog.js"
 import { LeaseLost } from "./JobFailure.js"
@@ -32,34 +32,39 @@ export interface Settler {
    * `settlement_rejected`: the work is done, so running it again would only be refused again.
    */
   readonly settle: (held: Held, settlement: Settlement, verb: string) => Effect.Effect<JobState, SettlementLost>
+  /** As `settle`, and calls `answer` once with what it comes to. An interruption: the settler is gone. */
+  readonly send: (held: Held, settlement: Settlement, verb: string, answer: Answer) => void
 }
+
+/** Who waits for a settlement. Called in a fiber of the settler, so it is short and never throws. */
+export type Answer = (exit: Exit.Exit<JobState, SettlementLost>) => void
 
 /** Settlements that one call carries, and the text in them. */
 const batchSize = 100
 const batchLength = 1024 * 1024
 /** Outputs longer than this travel alone: in a batch they would hold up the others. */
 const aloneLength = 64 * 1024
+/** A call that hangs must not hold up all that come after it. */
 const mostCalls = 2
 /**
- * Settlements wait for company where it is likely: beside a call that is under way, after a batch of so many, until that call
- * ends and no longer than a few milliseconds. Each batch costs a round trip and a flush to disk, whatever its size.
+ * Settlements gather while a call is under way and travel together when it has ended, since each call costs a round trip and a
+ * flush to disk whatever its size. They wait no longer than this for it.
  */
-const crowd = 8
-const longestGathering = Duration.millis(3)
+const longestGathering = Duration.millis(20)
 
 interface Item {
   readonly held: Held
   settlement: Settlement
   readonly verb: string
   /** Answers whoever waits. At most once. */
-  readonly answer: (answer: Effect.Effect<JobState, SettlementLost>) => void
+  readonly answer: Answer
   tries: number
   rejections: number
   /** An answer was lost and not found again, so whether it is written is not known. */
   unknown: boolean
 }
 
-/** A settler for as long as the scope is open. At most two calls to the store are under way at once. */
+/** A settler for as long as the scope is open. */
 export const make = (store: JobStore["Type"]): Effect.Effect<Settler, never, Scope.Scope> =>
   Effect.gen(function* () {
     const waiting = yield* Mailbox.unbounded<Item>()
@@ -67,53 +72,51 @@ export const make = (store: JobStore["Type"]): Effect.Effect<Settler, never, Sco
     // Last of all: nobody waits for a settler that is gone.
     yield* Effect.addFinalizer(() =>
       Effect.sync(() => {
-        for (const item of open) item.answer(Effect.interrupt)
+        for (const item of open) item.answer(Exit.interrupt(FiberId.none))
       })
     )
     const fibers = yield* FiberSet.make<void>()
     const sender = new Sender(store, fibers, (item) => open.has(item))
-    const underWay = { calls: 0, last: 0, none: Effect.unsafeMakeLatch(true) }
+    let calls = 0
+    const noCall = Effect.unsafeMakeLatch(true)
+    const roomForCall = Effect.unsafeMakeLatch(true)
+    const countCall = (change: 1 | -1) =>
+      Effect.suspend(() => {
+        calls += change
+        return Effect.zipRight(
+          calls === 0 ? noCall.open : noCall.close,
+          calls < mostCalls ? roomForCall.open : roomForCall.close
+        )
+      })
+    const write = (items: ReadonlyArray<Item>) =>
+      Effect.forEach(batches(items), (batch) => sender.send(batch), { discard: true }).pipe(
+        Effect.ensuring(countCall(-1))
+      )
     const gather = Effect.suspend(() =>
-      underWay.calls > 0 && underWay.last >= crowd
-        ? Effect.raceFirst(underWay.none.await, Effect.sleep(longestGathering))
+      calls > 0
+        ? Effect.raceFirst(noCall.await, Effect.sleep(longestGathering))
         : // One turn of the scheduler, so that handlers which end together are written together.
           Effect.yieldNow()
     )
-    const send = (items: ReadonlyArray<Item>) =>
-      Effect.suspend(() => {
-        underWay.calls++
-        underWay.last = items.length
-        underWay.none.unsafeClose()
-        return Effect.forEach(batches(items), (batch) => sender.send(batch), { discard: true })
-      }).pipe(
-        Effect.ensuring(
-          Effect.sync(() => {
-            underWay.calls--
-            if (underWay.calls === 0) underWay.none.unsafeOpen()
-          })
-        )
-      )
-    const flush = Effect.flatMap(Mailbox.take(waiting), (first) =>
-      gather.pipe(
-        Effect.zipRight(Mailbox.takeUpTo(waiting, batchSize - 1)),
-        Effect.flatMap((rest) => send([first, ...rest]))
-      )
-    )
-    for (let call = 0; call < mostCalls; call++) {
-      yield* Effect.forever(flush).pipe(store.detached, Effect.interruptible, Effect.forkScoped)
+    const dispatch = Effect.gen(function* () {
+      yield* roomForCall.await
+      const first = yield* Mailbox.take(waiting)
+      yield* gather
+      const rest = yield* Mailbox.takeUpTo(waiting, batchSize - 1)
+      yield* countCall(1)
+      yield* FiberSet.run(fibers, write([first, ...rest]))
+    })
+    yield* Effect.forever(dispatch).pipe(store.detached, Effect.interruptible, Effect.forkScoped)
+    const send: Settler["send"] = (held, settlement, verb, answer) => {
+      const once: Answer = (exit) => {
+        if (open.delete(item)) answer(exit)
+      }
+      const item: Item = { held, settlement, verb, answer: once, tries: 0, rejections: 0, unknown: false }
+      open.add(item)
+      held.conclude()
+      Mailbox.unsafeOffer(waiting, item)
     }
-    return {
-      settle: (held, settlement, verb) =>
-        Effect.async((resume) => {
-          const answer: Item["answer"] = (effect) => {
-            if (open.delete(item)) resume(effect)
-          }
-          const item: Item = { held, settlement, verb, answer, tries: 0, rejections: 0, unknown: false }
-          open.add(item)
-          held.conclude()
-          Mailbox.unsafeOffer(waiting, item)
-        })
-    }
+    return { send, settle: (held, settlement, verb) => Effect.async((resume) => send(held, settlement, verb, resume)) }
   })
 
 class Sender {
@@ -129,7 +132,7 @@ class Sender {
   send(batch: ReadonlyArray<Item>): Effect.Effect<void> {
     return Effect.catchAllCause(this.sendTrusted(batch), (cause) =>
       Effect.sync(() => {
-        for (const item of batch) item.answer(Effect.failCause(cause))
+        for (const item of batch) item.answer(Exit.failCause(cause))
       })
     )
   }
@@ -177,7 +180,7 @@ class Sender {
       for (const [index, item] of batch.entries()) {
         const verdict = verdicts[index] ?? { _tag: "Unknown" }
         // Nearly always; an effect for each would cost more than the rest of its settlement.
-        if (verdict._tag === "Recorded") item.answer(Effect.succeed(verdict.state))
+        if (verdict._tag === "Recorded") item.answer(Exit.succeed(verdict.state))
         else others.push(this.answer(item, verdict))
       }
       return Effect.all(others, { discard: true })
@@ -190,9 +193,9 @@ class Sender {
       case "Lost":
         return this.lost(item, verdict.reason)
       case "AlreadySettled":
-        return Effect.sync(() => item.answer(Effect.fail(new AlreadySettled({ jobId, token }))))
+        return Effect.sync(() => item.answer(Exit.fail(new AlreadySettled({ jobId, token }))))
       case "Unknown":
-        return Effect.sync(() => item.answer(Effect.fail(new OutcomeUnknown({ verb: item.verb, jobId }))))
+        return Effect.sync(() => item.answer(Exit.fail(new OutcomeUnknown({ verb: item.verb, jobId }))))
       case "Busy":
         item.tries++
         return FiberSet.run(this.fibers, Effect.zipRight(backOff(item), this.send([item])))
@@ -243,7 +246,7 @@ class Sender {
   private lost(item: Item, reason: LossReason): Effect.Effect<void> {
     const { lease } = item.held
     if (item.unknown && reason === "expired") {
-      return Effect.sync(() => item.answer(Effect.fail(new OutcomeUnknown({ verb: item.verb, jobId: lease.jobId }))))
+      return Effect.sync(() => item.answer(Exit.fail(new OutcomeUnknown({ verb: item.verb, jobId: lease.jobId }))))
     }
     const remembered = this.store
       .recordRefusals([{ lease, verb: item.verb }])
@@ -254,7 +257,7 @@ class Sender {
       )
     const { jobId, token } = lease
     return Effect.suspend(() => {
-      item.answer(Effect.fail(new LeaseLost({ jobId, token, during: item.verb, reason })))
+      item.answer(Exit.fail(new LeaseLost({ jobId, token, during: item.verb, reason })))
       return FiberSet.run(this.fibers, remembered)
     })
   }

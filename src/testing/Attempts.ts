@@ -2,7 +2,7 @@
  * Runs single attempts, one after the other, by the parts that a worker is made of: leases, timeouts, retries and fences are
  * the real ones. What is left out are the claim loops, so that a test decides when something runs.
  */
-import { Context, Duration, Effect, FiberRef, Option, type Scope } from "effect"
+import { Context, Duration, Effect, FiberRef, Option, Scope } from "effect"
 import * as Redaction from "../Attempt.js"
 import * as Job from "../Job.js"
 import type { JobId, JobRecord } from "../JobRecord.js"
@@ -111,7 +111,7 @@ export const make = ({
         const [job] = claimed.jobs
         const kind = kinds.get(job?.type ?? "")
         if (job === undefined || kind === undefined) continue
-        executor.start(kind, job, Lease.trustFrom(openedAt, lease))
+        executor.start(kind, job, Lease.trustFrom(openedAt, lease), yield* Scope.make())
         yield* Effect.onInterrupt(Effect.raceFirst(executor.drained, executor.failure), () =>
           Effect.zipRight(executor.stopAll, executor.drained)
         )
@@ -125,5 +125,6 @@ export const make = ({
 
 const wrap = (runnable: Job.Runnable, around: NonNullable<Options["around"]>): Job.Runnable => ({
   ...runnable,
-  perform: (stored, lease, supervise) => runnable.perform(stored, lease, (handler) => supervise(around(handler)))
+  perform: (stored, lease, run) =>
+    runnable.perform(stored, lease, (handler, judge) => run(around(Effect.scoped(handler)), judge))
 })

@@ -1,7 +1,7 @@
 /**
  * Claims the jobs of one queue for one worker, in batches that fit the room there is.
  */
-import { Clock, Context, Duration, Effect, Exit, Metric, Option } from "effect"
+import { Clock, Context, Duration, Effect, Exit, Metric, Option, Scope } from "effect"
 import * as FaultLog from "../FaultLog.js"
 import type { Claimed, ClaimRequest, JobStore } from "../JobStore.js"
 import * as Lease from "../Lease.js"
@@ -140,7 +140,7 @@ const claimAndStart = (
         return yield* Effect.dieMessage(`The store answered a claim with a job of type ${job.type}`)
       kind.metrics.claimed.unsafeUpdate(1, labels)
       kind.metrics.waited.unsafeUpdate(Duration.toSeconds(job.waited), labels)
-      executor.start(kind, job, window)
+      executor.start(kind, job, window, yield* Scope.make())
     }
     return claimed
   })

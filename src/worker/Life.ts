@@ -1,19 +1,33 @@
 /**
- * One attempt, from the claim to its durable end: `Life.run` reads from top to bottom.
+ * One attempt, from the claim to its durable end.
  *
- * An attempt that runs is one fiber, which only its handler's part can interrupt; one that waits for a slot is none. What
- * happens to every job is written with few effects: at thousands of jobs in a second, each of them counts.
+ * Only the handler is an effect with a fiber. What happens around it, to every job, are plain calls that return at once: `begin`
+ * when there is a slot, `handlerEnded`, and the settler's answer. At thousands of jobs in a second each effect counts.
  */
-import { type Clock, type Duration, Effect, Exit, FiberId, Metric, Option, Random } from "effect"
+import {
+  Cause,
+  type Clock,
+  type Duration,
+  Effect,
+  Either,
+  Exit,
+  type Fiber,
+  FiberId,
+  LogLevel,
+  Option,
+  Random,
+  Scope
+} from "effect"
 import type * as Job from "../Job.js"
 import { LeaseLost } from "../JobFailure.js"
 import type { JobState } from "../JobRecord.js"
-import type { ClaimedJob, JobStore } from "../JobStore.js"
+import type { ClaimedJob, JobStore, Settlement } from "../JobStore.js"
 import * as Lease from "../Lease.js"
 import type { Held, LeaseKeeper } from "../LeaseKeeper.js"
 import * as Metrics from "../Metrics.js"
 import { Canceled, fromExit, type Interruption, type Outcome, Released } from "../Outcome.js"
-import { type Settler, toSettlement } from "../Settler.js"
+import { type SettlementLost, type Settler, toSettlement } from "../Settler.js"
+import type { AttemptRuntime } from "./AttemptRuntime.js"
 import * as Report from "./Report.js"
 import type { Slots, Ticket, TurnedAway } from "./Slots.js"
 import { Supervision } from "./Supervision.js"
@@ -38,16 +52,31 @@ export interface Surroundings {
   readonly interruptGrace: Duration.Duration
   readonly unfinished: "release" | "expire"
   readonly redactor: (text: string) => string
-  /** Runs an effect of an attempt in a fiber of its own, which can not be interrupted, and calls `Life.end` when it is over. */
-  readonly fork: (life: Life, effect: Effect.Effect<void>) => void
+  /** An attempt is over. */
   readonly ended: (life: Life) => void
+  /** An attempt died of a mistake in the library. */
+  readonly died: (cause: Cause.Cause<never>) => void
+}
+
+/** One claimed job, and what its attempt runs in. */
+export interface Claim {
+  readonly job: ClaimedJob
+  readonly kind: Kind
+  readonly runtime: AttemptRuntime
+  /** Opened when the claim was sent. */
+  readonly window: Lease.TrustWindow
+  /** Closed when the handler has ended. */
+  readonly scope: Scope.CloseableScope
 }
 
 export class Life implements Ticket {
   /** When it began to wait for a slot, in milliseconds. */
   readonly since: number
+  readonly job: ClaimedJob
+  readonly metrics: Metrics.JobMetrics
   private readonly supervision: Supervision
   private readonly held: Held
+  private annotations: Report.Annotations | undefined
   /** `completeWith` has written the outcome. */
   private completed = false
   /** The worker stops, and its job is left to the end of the lease. */
@@ -58,107 +87,105 @@ export class Life implements Ticket {
 
   constructor(
     private readonly around: Surroundings,
-    readonly job: ClaimedJob,
-    readonly kind: Kind,
-    window: Lease.TrustWindow
+    private readonly claim: Claim
   ) {
+    const { job, kind, window } = claim
+    this.job = job
+    this.metrics = kind.metrics
     this.since = around.clock.unsafeCurrentTimeMillis()
     this.supervision = new Supervision({
       lease: job.lease,
       timeout: kind.runnable.job.timeout,
       grace: around.interruptGrace,
+      fork: (effect) => this.fork(effect),
       turnAway: (reason) => around.slots.withdraw(this, reason),
-      giveUp: Effect.suspend(() => this.giveUp)
+      giveUp: () => this.guarded(() => this.giveUp())
     })
     this.held = around.keeper.hold(job.lease, window, this.supervision)
   }
 
+  get labels(): Metrics.Labels {
+    return this.around.labels
+  }
+
   /** Ends the attempt for that reason, where it has not ended; returns at once. */
-  interrupt(reason: Interruption): Effect.Effect<void> {
-    return this.supervision.interrupt(reason)
+  interrupt(reason: Interruption): void {
+    this.guarded(() => this.supervision.interrupt(reason))
   }
 
   /** It has its slot. */
   begin(): void {
-    this.around.fork(this, this.run)
+    this.guarded(() => {
+      const { around, job, supervision } = this
+      const { kind, runtime, scope } = this.claim
+      this.started = around.clock.unsafeCurrentTimeMillis()
+      around.slots.countSlot(1)
+      kind.runnable.perform(job, this.lease, (handler, judge) => {
+        const scoped = Effect.onExit(handler, (exit) => Scope.close(scope, exit))
+        supervision.supervise(
+          () => this.fork(around.traced ? Report.inSpan(job, scoped) : scoped),
+          (exit) => this.guarded(() => this.handlerEnded(judge(exit, supervision.interruption, runtime.outputLimit)))
+        )
+      })
+    })
   }
 
   /** It gets no slot. The handler never ran, so the job goes back as it came. */
   turnAway(reason: TurnedAway): void {
-    this.around.fork(
-      this,
+    this.guarded(() =>
       reason === "lost"
         ? this.lost("waiting for a slot")
         : this.write(reason === "canceled" ? Canceled() : Released(), 0)
     )
   }
 
-  /** It is over, in whatever way. */
-  end(): void {
-    if (this.over) return
-    this.over = true
-    this.held.forget()
-    if (this.settling) this.around.slots.resultGone()
-    this.around.ended(this)
+  /** Starts an effect in the attempt's surroundings. */
+  private fork<A, E>(effect: Effect.Effect<A, E, Scope.Scope>): Fiber.RuntimeFiber<A, E> {
+    const { runtime, scope } = this.claim
+    this.annotations ??= runtime.annotate(Report.annotationsOfJob(this.job))
+    return runtime.fork(effect, this.annotations, scope)
   }
 
-  private get run(): Effect.Effect<void> {
-    return Effect.flatMap(this.perform, ({ outcome, ran }) =>
-      this.supervision.stuck
-        ? this.countStuck(-1, Effect.logInfo("A handler that was given up has ended"))
-        : this.conclude(outcome, ran)
-    )
+  /** Logs a line, which is only made where somebody reads it: at this place it would be the dearest part of a short job. */
+  log(level: LogLevel.LogLevel, line: () => Effect.Effect<void>): void {
+    if (this.claim.runtime.logs(level)) this.fork(line())
   }
 
-  /** From the slot to the outcome; none where nothing may be written. */
-  private get perform(): Effect.Effect<{ readonly outcome: Option.Option<Outcome>; readonly ran: number }> {
-    return Effect.suspend(() => {
-      const { clock, slots } = this.around
-      const { job, kind, supervision } = this
-      this.started = clock.unsafeCurrentTimeMillis()
-      const supervise: Job.Supervise = (handler) =>
-        supervision.supervise(this.around.traced ? Report.inSpan(job, handler) : handler)
-      slots.countSlot(1)
-      return Effect.map(kind.runnable.perform(job, this.lease, supervise), (outcome) => {
-        const ran = clock.unsafeCurrentTimeMillis() - this.started
-        if (!supervision.stuck) this.handlerEnded(ran)
-        return { outcome, ran }
-      })
+  private handlerEnded(outcome: Option.Option<Outcome>): void {
+    if (this.supervision.stuck) {
+      this.countStuck(-1)
+      this.log(LogLevel.Info, () => Effect.logInfo("A handler that was given up has ended"))
+    } else this.conclude(outcome, this.leaveSlot())
+  }
+
+  /** Goes on without a handler that ignores its interruption. */
+  private giveUp(): void {
+    const ran = this.leaveSlot()
+    this.countStuck(1)
+    this.log(LogLevel.Warning, () => Effect.logWarning("The handler ignores its interruption and was given up"))
+    // An interruption is judged by its reason alone.
+    const outcome = fromExit(Exit.interrupt(FiberId.none), this.supervision.interruption, {
+      success: (never: never) => never,
+      failure: (never: never) => never
     })
+    this.conclude(outcome, ran)
   }
 
-  private handlerEnded(ran: number): void {
-    const { labels, slots } = this.around
-    const { metrics } = this.kind
+  /** Answers how long the handler ran, in milliseconds. */
+  private leaveSlot(): number {
+    const { clock, labels, slots } = this.around
+    const { metrics } = this
+    const ran = clock.unsafeCurrentTimeMillis() - this.started
     this.settling = true
     slots.countSlot(-1)
     slots.handlerEnded(ran)
     metrics.ran.unsafeUpdate(ran / 1_000, labels)
     if (Option.contains(this.supervision.interruption, "timeout")) metrics.timeouts.unsafeUpdate(1, labels)
+    return ran
   }
 
-  /** Goes on without a handler that ignores its interruption, in another fiber. */
-  private get giveUp(): Effect.Effect<void> {
-    const { clock } = this.around
-    return Effect.suspend(() => {
-      const ran = clock.unsafeCurrentTimeMillis() - this.started
-      this.handlerEnded(ran)
-      // An interruption is judged by its reason alone.
-      const outcome = fromExit(Exit.interrupt(FiberId.none), this.supervision.interruption, {
-        success: (never: never) => never,
-        failure: (never: never) => never
-      })
-      const warning = Effect.logWarning("The handler ignores its interruption and was given up")
-      const concluded = Effect.ensuring(
-        this.conclude(outcome, ran),
-        Effect.sync(() => this.end())
-      )
-      return Effect.zipRight(this.countStuck(1, warning), concluded)
-    }).pipe(Effect.annotateLogs(Report.annotations(this.job)))
-  }
-
-  private countStuck(change: 1 | -1, said: Effect.Effect<void>): Effect.Effect<void> {
-    return Effect.zipRight(Metric.modify(Metrics.bind(Metrics.stuckHandlers, { queue: this.job.queue }), change), said)
+  private countStuck(change: 1 | -1): void {
+    Metrics.bind(Metrics.stuckHandlers, { queue: this.job.queue }).unsafeModify(change, this.around.labels)
   }
 
   /** What the handler gets beside the payload. */
@@ -193,50 +220,89 @@ export class Life implements Ticket {
   }
 
   /** Writes what the attempt came to, or leaves its lease alone where nothing may be written. */
-  private conclude(outcome: Option.Option<Outcome>, ran: number): Effect.Effect<void> {
-    const { supervision } = this
-    if (this.completed) return Report.ended(this, "completed", ran)
-    if (Option.isNone(outcome)) {
-      // A handler that heard of its cancel through `lease.lost` ended by it; the lease still stands.
-      const canceled = Option.contains(supervision.interruption, "canceled")
-      return canceled ? this.write(Canceled(), ran) : this.lost("the handler")
-    }
-    const stopped = Option.contains(supervision.interruption, "shutdown")
-    // The fiber of a stuck handler has not ended, so its job must not run elsewhere before the lease has lapsed (ruling 10).
-    if (stopped && supervision.stuck) return this.leave(ran)
-    if (outcome.value._tag === "Released" && this.around.unfinished === "expire") return this.leave(ran)
-    return this.write(outcome.value, ran)
+  private conclude(outcome: Option.Option<Outcome>, ran: number): void {
+    const { interruption } = this.supervision
+    if (this.completed) this.end("completed", ran)
+    else if (Option.isSome(outcome)) this.concludeBy(outcome.value, ran)
+    // A handler that heard of its cancel through `lease.lost` ended by it; the lease still stands.
+    else if (Option.contains(interruption, "canceled")) this.write(Canceled(), ran)
+    else this.lost("the handler")
   }
 
-  private write(outcome: Outcome, ran: number): Effect.Effect<void> {
+  private concludeBy(outcome: Outcome, ran: number): void {
+    const { interruption, stuck } = this.supervision
+    const unfinished =
+      // The fiber of a stuck handler has not ended, so its job must not run elsewhere before the lease has lapsed (ruling 10).
+      (stuck && Option.contains(interruption, "shutdown"))
+      || (outcome._tag === "Released" && this.around.unfinished === "expire")
+    if (unfinished) {
+      this.left = true
+      this.end("unfinished", ran)
+    } else this.write(outcome, ran)
+  }
+
+  private write(outcome: Outcome, ran: number): void {
     // Only a retry has a jitter.
-    return outcome._tag === "Retry"
-      ? Effect.flatMap(Random.next, (random) => this.settle(outcome, ran, random))
-      : this.settle(outcome, ran, 0)
+    if (outcome._tag === "Retry") {
+      this.fork(Effect.map(Random.next, (random) => this.guarded(() => this.settle(outcome, ran, random))))
+    } else this.settle(outcome, ran, 0)
   }
 
-  private settle(outcome: Outcome, ran: number, random: number): Effect.Effect<void> {
+  private settle(outcome: Outcome, ran: number, random: number): void {
     const { redactor, settler } = this.around
-    const { retry } = this.kind.runnable.job
+    const { retry } = this.claim.kind.runnable.job
     const settlement = toSettlement(outcome, retry, this.job.lease.attempt, random, redactor)
-    return Effect.matchEffect(settler.settle(this.held, settlement, Report.verbs[outcome._tag]), {
-      onFailure: (error) => Report.unwritten(this, error),
-      onSuccess: (state) => Report.ended(this, endingOf(outcome, state), ran, settlement)
-    })
+    settler.send(this.held, settlement, Report.verbs[outcome._tag], (exit) =>
+      this.guarded(() => {
+        if (Exit.isSuccess(exit)) this.end(endingOf(outcome, exit.value), ran, settlement)
+        else this.notSettled(exit.cause)
+      })
+    )
   }
 
-  private lost(during: string): Effect.Effect<void> {
+  private notSettled(cause: Cause.Cause<SettlementLost>): void {
+    const error = Cause.failureOrCause(cause)
+    if (Either.isLeft(error)) this.unwritten(error.left)
+    else {
+      // Interrupted: the settler is gone with the worker.
+      if (!Cause.isInterruptedOnly(error.right)) this.around.died(error.right)
+      this.letGo()
+    }
+  }
+
+  private lost(during: string): void {
     const { jobId, token } = this.job.lease
     // A handler that fails with LeaseLost by itself knows of a loss that nobody else has noticed yet.
     const reason = this.supervision.lossReason ?? "superseded"
-    return Report.unwritten(this, new LeaseLost({ jobId, token, during, reason }))
+    this.unwritten(new LeaseLost({ jobId, token, during, reason }))
   }
 
-  private leave(ran: number): Effect.Effect<void> {
-    return Effect.suspend(() => {
-      this.left = true
-      return Report.ended(this, "unfinished", ran)
-    })
+  private unwritten(error: SettlementLost): void {
+    Report.unwritten(this, error)
+    this.letGo()
+  }
+
+  private end(ending: Metrics.Ending, ran: number, settlement?: Settlement): void {
+    Report.ended(this, ending, ran, settlement)
+    this.letGo()
+  }
+
+  /** It is over, in whatever way. */
+  private letGo(): void {
+    if (this.over) return
+    this.over = true
+    this.held.forget()
+    if (this.settling) this.around.slots.resultGone()
+    this.around.ended(this)
+  }
+
+  /** A mistake of the library ends the worker, which says so, instead of leaving a job that nobody ends. */
+  private guarded(step: () => void): void {
+    try {
+      step()
+    } catch (mistake) {
+      this.around.died(Cause.die(mistake))
+    }
   }
 }
 

@@ -1,19 +1,23 @@
 /**
  * What a worker tells about attempts: logs, metrics, spans. Never a payload, an output or a key (law 8).
  */
-import { Context, DefaultServices, Duration, Effect, FiberRef, HashMap, LogLevel, Metric, Option, Tracer } from "effect"
+import { Context, DefaultServices, Duration, Effect, HashMap, LogLevel, Option, Tracer } from "effect"
 import type { ClaimedJob, Settlement } from "../JobStore.js"
 import type * as Metrics from "../Metrics.js"
 import type { Outcome } from "../Outcome.js"
 import type { SettlementLost } from "../Settler.js"
 import * as TraceContext from "../TraceContext.js"
 
+/** What is told about, and how. */
 interface Attempted {
-  readonly job: ClaimedJob
-  readonly kind: { readonly metrics: Metrics.JobMetrics }
+  readonly metrics: Metrics.JobMetrics
+  readonly labels: Metrics.Labels
+  /** Logs a line in the attempt's surroundings, if that level is logged. */
+  readonly log: (level: LogLevel.LogLevel, line: () => Effect.Effect<void>) => void
 }
 
-type Annotations = HashMap.HashMap<string, unknown>
+/** Of everything that is logged during an attempt, the handler's own lines too. */
+export type Annotations = HashMap.HashMap<string, unknown>
 
 /** The verb of each outcome, as it stands in the ledger of refusals. */
 export const verbs: { readonly [Tag in Outcome["_tag"]]: string } = {
@@ -37,23 +41,18 @@ const annotationsOfKind = (type: string, queue: string, worker: string) => ({
   worker_id: worker
 })
 
-const annotationsOfJob = (job: ClaimedJob) => ({
+export const annotationsOfJob = (job: ClaimedJob) => ({
   job_id: job.lease.jobId,
   attempt: job.lease.attempt,
   max_attempts: Option.getOrElse(job.maxAttempts, () => "unlimited" as const),
   lease_token: job.lease.token
 })
 
-const add = (more: { readonly [key: string]: unknown }) => (those: Annotations) =>
-  HashMap.mutate(those, (all) => {
-    for (const key in more) HashMap.set(all, key, more[key])
-  })
-
 /** Adds the annotations that all attempts of a worker on one type of job have. */
-export const annotateKind = (type: string, queue: string, worker: string) => add(annotationsOfKind(type, queue, worker))
-
-/** Adds the annotations of one attempt to those. */
-export const annotate = (job: ClaimedJob) => add(annotationsOfJob(job))
+export const annotateKind =
+  (type: string, queue: string, worker: string) =>
+  (those: Annotations): Annotations =>
+    HashMap.union(those, HashMap.fromIterable(Object.entries(annotationsOfKind(type, queue, worker))))
 
 /** Whether anybody collects spans: Effect's own tracer, which every program has that provides no other, keeps them to itself. */
 export const isTraced: Effect.Effect<boolean> = Effect.map(Effect.tracer, (tracer) => tracer !== uncollected)
@@ -88,21 +87,13 @@ const messages: { readonly [E in Metrics.Ending]: string } = {
 }
 
 /** An attempt whose end is durable, or was left open on purpose. `ran` is the handler's time in milliseconds. */
-export const ended = (
-  { kind }: Attempted,
-  ending: Metrics.Ending,
-  ran: number,
-  settlement?: Settlement
-): Effect.Effect<void> =>
-  // Not an effect for each step: this is part of every job.
-  Effect.withFiberRuntime((fiber) => {
-    const labels = fiber.getFiberRef(FiberRef.currentMetricLabels)
-    kind.metrics.finished[ending].unsafeUpdate(1, labels)
-    const code = settlement !== undefined && "code" in settlement ? settlement.code : undefined
-    if (code === "defect") kind.metrics.defects.unsafeUpdate(1, labels)
-    const level = ending === "retry" || ending === "dead" || ending === "unfinished" ? LogLevel.Warning : LogLevel.Info
-    // A line that nobody reads is not put together: at this place it would be the dearest part of a short job.
-    if (LogLevel.greaterThan(fiber.getFiberRef(FiberRef.currentMinimumLogLevel), level)) return Effect.void
+export const ended = (attempt: Attempted, ending: Metrics.Ending, ran: number, settlement?: Settlement): void => {
+  const { labels, metrics } = attempt
+  metrics.finished[ending].unsafeUpdate(1, labels)
+  const code = settlement !== undefined && "code" in settlement ? settlement.code : undefined
+  if (code === "defect") metrics.defects.unsafeUpdate(1, labels)
+  const level = ending === "retry" || ending === "dead" || ending === "unfinished" ? LogLevel.Warning : LogLevel.Info
+  attempt.log(level, () => {
     const delay = settlement !== undefined && "delay" in settlement ? settlement.delay : undefined
     return Effect.annotateLogs(Effect.logWithLevel(level, messages[ending]), {
       duration_ms: ran,
@@ -110,13 +101,17 @@ export const ended = (
       ...(delay === undefined ? {} : { delay_ms: Math.round(Duration.toMillis(delay)) })
     })
   })
+}
 
 /** An attempt whose outcome was not written, or not by this settlement. */
-export const unwritten = ({ kind }: Attempted, error: SettlementLost): Effect.Effect<void> =>
-  Metric.update(kind.metrics.finished.lost, 1).pipe(
-    Effect.zipRight(error._tag === "LeaseLost" ? Metric.update(kind.metrics.leasesLost, 1) : Effect.void),
-    Effect.zipRight(
-      error._tag === "OutcomeUnknown" ? Effect.logError(error.message) : Effect.logWarning(error.message)
-    ),
-    Effect.annotateLogs(error._tag === "LeaseLost" ? { error_code: error.reason } : { error_code: error._tag })
+export const unwritten = (attempt: Attempted, error: SettlementLost): void => {
+  const { labels, metrics } = attempt
+  metrics.finished.lost.unsafeUpdate(1, labels)
+  if (error._tag === "LeaseLost") metrics.leasesLost.unsafeUpdate(1, labels)
+  const level = error._tag === "OutcomeUnknown" ? LogLevel.Error : LogLevel.Warning
+  attempt.log(level, () =>
+    Effect.annotateLogs(Effect.logWithLevel(level, error.message), {
+      error_code: error._tag === "LeaseLost" ? error.reason : error._tag
+    })
   )
+}

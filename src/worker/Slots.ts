@@ -11,7 +11,7 @@ import type { Interruption } from "../Outcome.js"
 /** Why a claimed job that waits gets no slot. `idle`: it waited too long. */
 export type TurnedAway = "idle" | Interruption
 
-/** A claimed job that is to have a slot. Both calls return at once; one of them comes, once. */
+/** A claimed job that is to have a slot. Both calls return soon and never throw; one of them comes, once. */
 export interface Ticket {
   /** When it came, in milliseconds. */
   readonly since: number
@@ -31,6 +31,7 @@ export class Slots {
   private running = 0
   private settling = 0
   private closed = false
+  private admitting = false
   /** Moving average of run times in milliseconds; undefined while nothing is known. */
   private runTime: number | undefined
   private readonly inUse: Metric.Metric.Gauge<number>
@@ -122,12 +123,16 @@ export class Slots {
   }
 
   private admit(): void {
+    // A handler that ends at once frees its slot within `begin`; the loop that began it goes on, instead of ever deeper calls.
+    if (this.admitting) return
+    this.admitting = true
     for (const ticket of this.line) {
       if (this.free === 0) break
       this.line.delete(ticket)
       this.running++
       ticket.begin()
     }
+    this.admitting = false
     this.tell()
   }
 

@@ -8,19 +8,18 @@ import type { Holder, LossReason } from "../LeaseKeeper.js"
 import type { Interruption } from "../Outcome.js"
 import * as Timer from "../Timer.js"
 
-/** How a handler ended, and why it was interrupted if it was. */
-export type Ended<A, E> = readonly [Exit.Exit<A, E>, Option.Option<Interruption>]
-
 export interface Options {
   readonly lease: Lease
   /** None: the handler may run for as long as its lease is kept. */
   readonly timeout: Option.Option<Duration.Duration>
   /** How long a handler that is interrupted has to end. */
   readonly grace: Duration.Duration
+  /** Starts an effect in a fiber of its own. */
+  readonly fork: (effect: Effect.Effect<void>) => Fiber.RuntimeFiber<void>
   /** The attempt has not begun to run: it ends otherwise than by its handler. */
   readonly turnAway: (reason: Interruption) => void
   /** The handler is stuck: the attempt goes on without it. */
-  readonly giveUp: Effect.Effect<void>
+  readonly giveUp: () => void
 }
 
 /**
@@ -38,7 +37,6 @@ export class Supervision implements Holder {
   /** The handler was given up. */
   stuck = false
   private phase: "waiting" | "handler" | "over" = "waiting"
-  /** The fiber of the attempt, while the handler runs in it. */
   private handler: Fiber.RuntimeFiber<unknown, unknown> | undefined
   private readonly timers: Array<Fiber.RuntimeFiber<unknown>> = []
   /** Made when somebody asks for it: few handlers do. */
@@ -47,79 +45,74 @@ export class Supervision implements Holder {
   constructor(private readonly options: Options) {}
 
   /** Never succeeds; fails as soon as the lease is lost or the job is to be canceled. */
-  readonly lostLease: Effect.Effect<never, LeaseLost> = Effect.suspend(() => {
-    this.loss ??= Deferred.unsafeMake(FiberId.none)
-    return this.lossReason === undefined ? Deferred.await(this.loss) : Effect.fail(this.lossBy(this.lossReason))
-  })
+  get lostLease(): Effect.Effect<never, LeaseLost> {
+    return Effect.suspend(() => {
+      this.loss ??= Deferred.unsafeMake(FiberId.none)
+      return this.lossReason === undefined ? Deferred.await(this.loss) : Effect.fail(this.lossBy(this.lossReason))
+    })
+  }
 
   get cancelRequested(): Effect.Effect<void> {
-    return Effect.zipRight(this.tell("canceled"), this.interrupt("canceled"))
+    return Effect.sync(() => {
+      this.tell("canceled")
+      this.interrupt("canceled")
+    })
   }
 
   lost(reason: LossReason): Effect.Effect<void> {
-    return Effect.zipRight(this.tell(reason), this.interrupt("lost"))
+    return Effect.sync(() => {
+      this.tell(reason)
+      this.interrupt("lost")
+    })
   }
 
   /** Ends the attempt, where it has not ended; returns at once. */
-  interrupt(reason: Interruption): Effect.Effect<void> {
-    return Effect.suspend(() => {
-      if (Option.isSome(this.interruption)) {
-        if (reason === "lost") this.interruption = Option.some(reason)
-        return Effect.void
-      }
-      this.interruption = Option.some(reason)
-      if (this.phase === "waiting") this.options.turnAway(reason)
-      return this.phase === "handler" ? this.stop : Effect.void
-    })
+  interrupt(reason: Interruption): void {
+    if (Option.isSome(this.interruption)) {
+      if (reason === "lost") this.interruption = Option.some(reason)
+      return
+    }
+    this.interruption = Option.some(reason)
+    if (this.phase === "waiting") this.options.turnAway(reason)
+    if (this.phase === "handler") this.stop()
   }
 
-  /**
-   * Runs a handler in the fiber that calls, which must not be interruptible itself; answers how it ended, and why it was
-   * interrupted if it was. For a stuck handler it answers late, when the attempt is over.
-   */
-  supervise<A, E>(handler: Effect.Effect<A, E>): Effect.Effect<Ended<A, E>> {
-    return Effect.withFiberRuntime<Ended<A, E>>((fiber) => {
-      this.handler = fiber
-      this.phase = "handler"
-      const ran = Effect.map(Effect.exit(Effect.interruptible(handler)), (exit) => this.ended(exit))
+  /** Watches over the handler that runs in the fiber which `start` answers, and that may have ended by then. */
+  supervise<A, E>(start: () => Fiber.RuntimeFiber<A, E>, ended: (exit: Exit.Exit<A, E>) => void): void {
+    this.phase = "handler"
+    const handler = start()
+    if (handler.unsafePoll() === null) {
+      this.handler = handler
       const { timeout } = this.options
-      const timed = Option.isSome(timeout)
-        ? Effect.zipRight(this.after(timeout.value, this.interrupt("timeout")), ran)
-        : ran
-      return Option.isSome(this.interruption) ? Effect.zipRight(this.stop, timed) : timed
+      if (Option.isSome(timeout)) this.after(timeout.value, () => this.interrupt("timeout"))
+      // Somebody did so while the handler took its first steps.
+      if (Option.isSome(this.interruption)) handler.unsafeInterruptAsFork(FiberId.none)
+    }
+    handler.addObserver((exit) => {
+      this.phase = "over"
+      this.handler = undefined
+      for (const timer of this.timers) timer.unsafeInterruptAsFork(FiberId.none)
+      ended(exit)
     })
-  }
-
-  private ended<A, E>(exit: Exit.Exit<A, E>): Ended<A, E> {
-    this.phase = "over"
-    this.handler = undefined
-    for (const timer of this.timers) timer.unsafeInterruptAsFork(FiberId.none)
-    return [exit, this.interruption]
   }
 
   /** Interrupts the handler, and gives it up where it has not ended after its grace. */
-  private get stop(): Effect.Effect<void> {
-    return Effect.suspend(() => {
-      this.handler?.unsafeInterruptAsFork(FiberId.none)
-      const giveUp = Effect.suspend(() => {
-        if (this.phase !== "handler") return Effect.void
-        this.stuck = true
-        return this.options.giveUp
-      })
-      return this.after(this.options.grace, giveUp)
+  private stop(): void {
+    this.handler?.unsafeInterruptAsFork(FiberId.none)
+    this.after(this.options.grace, () => {
+      if (this.phase !== "handler") return
+      this.stuck = true
+      this.options.giveUp()
     })
   }
 
-  private after(duration: Duration.Duration, act: Effect.Effect<void>): Effect.Effect<void> {
-    const timer = Effect.uninterruptible(Effect.zipRight(Effect.interruptible(Timer.sleep(duration)), act))
-    return Effect.map(Effect.forkDaemon(timer), (fiber) => void this.timers.push(fiber))
+  private after(duration: Duration.Duration, act: () => void): void {
+    this.timers.push(this.options.fork(Effect.map(Timer.sleep(duration), act)))
   }
 
-  private tell(reason: LossReason): Effect.Effect<unknown> {
-    return Effect.suspend(() => {
-      this.lossReason = reason
-      return this.loss === undefined ? Effect.void : Deferred.fail(this.loss, this.lossBy(reason))
-    })
+  private tell(reason: LossReason): void {
+    this.lossReason = reason
+    if (this.loss !== undefined) Deferred.unsafeDone(this.loss, Effect.fail(this.lossBy(reason)))
   }
 
   private lossBy(reason: LossReason): LeaseLost {

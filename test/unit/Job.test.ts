@@ -29,18 +29,28 @@ const lease: Job.AttemptLease = {
   completeEncoded: (effect) => Effect.map(effect, ([, value]) => value)
 }
 
-const unsupervised: Job.Supervise = (handler) => Effect.map(Effect.exit(handler), (exit) => [exit, Option.none()])
+type Stored = Parameters<Job.Runnable["perform"]>[0]
 
-/** One attempt of a job under a handler, from the stored payload to its outcome. */
+/** One attempt, from the stored payload to its outcome. */
+const perform = (runnable: Job.Runnable, stored: Stored): Effect.Effect<Option.Option<Outcome>> =>
+  runnable
+    .perform(stored, lease, (handler, judge) =>
+      Effect.zipWith(Effect.exit(Effect.scoped(handler)), Payload.Limit, (exit, limit) =>
+        judge(exit, Option.none(), limit)
+      )
+    )
+    .pipe(Effect.provide(runnable.context))
+
+/** One attempt of a job under a handler. */
 const attempt = <Type extends string, P, S, E, EX, RX>(
   job: Job.Job<Type, P, S, E>,
   handlers: Layer.Layer<Job.JobHandler<Type>, EX, RX>,
   payload: string | null,
   payloadVersion = 1
 ): Effect.Effect<Option.Option<Outcome>, EX, RX> =>
-  Effect.flatMap(Job.handlerTag(job.type), ({ context, perform }) =>
-    Effect.provide(perform({ payload, payloadVersion }, lease, unsupervised), context)
-  ).pipe(Effect.provide(handlers))
+  Effect.flatMap(Job.handlerTag(job.type), (runnable) => perform(runnable, { payload, payloadVersion })).pipe(
+    Effect.provide(handlers)
+  )
 
 const outcomeOf = <A extends Option.Option<Outcome>, E, R>(attempt: Effect.Effect<A, E, R>) =>
   Effect.map(attempt, Option.getOrNull)
@@ -244,10 +254,10 @@ describe("one attempt", () => {
           return ({ n }: { readonly n: number }) => Effect.map(Factor, (inner) => ({ doubled: n * outer * inner }))
         })
       ).pipe(Layer.provide(Layer.succeed(Factor, 3)))
-      const { context, perform } = yield* Effect.provide(Job.handlerTag("count"), handlers)
+      const runnable = yield* Effect.provide(Job.handlerTag("count"), handlers)
       const stored = { payload: '{"n":"2"}', payloadVersion: 1 }
       for (let turn = 0; turn < 3; turn++) {
-        const outcome = yield* outcomeOf(Effect.provide(perform(stored, lease, unsupervised), context))
+        const outcome = yield* outcomeOf(perform(runnable, stored))
         expect(outcome).toMatchObject({ output: '{"doubled":"18"}' })
       }
       expect(yield* Ref.get(built)).toBe(1)

@@ -63,7 +63,7 @@ const idsOf = (settlements: Settlements) => settlements.map(([{ jobId }]: readon
 const range = (from: number, to: number) => Array.from({ length: to - from + 1 }, (_, index) => from + index)
 
 describe("a settler", () => {
-  it.scoped("sends a lone settlement at once, and what comes meanwhile in batches behind two calls", () =>
+  it.scoped("sends a lone settlement at once, and together what comes while its call is under way", () =>
     Effect.gen(function* () {
       const { calls, settle } = yield* setUp((settlements) => Effect.delay(all(recorded)(settlements), "10 millis"))
       const fibers: Array<Fiber.Fiber<unknown, unknown>> = []
@@ -71,11 +71,26 @@ describe("a settler", () => {
         fibers.push(yield* Effect.fork(settle(holding(id))))
         yield* TestClock.adjust(0)
       }
-      expect(calls).toEqual([["1:Complete"], ["2:Complete"]])
+      expect(calls).toEqual([["1:Complete"]])
       yield* TestClock.adjust("10 millis")
-      expect(calls[2]).toEqual(["3:Complete", "4:Complete", "5:Complete", "6:Complete"])
+      expect(calls[1]).toEqual(range(2, 6).map((id) => `${id}:Complete`))
       yield* TestClock.adjust("10 millis")
       expect(yield* Fiber.await(Fiber.all(fibers))).toMatchObject({ _tag: "Success" })
+    })
+  )
+
+  it.scoped("goes on beside one call that takes long, but not beside two", () =>
+    Effect.gen(function* () {
+      const { calls, settle } = yield* setUp((settlements) => Effect.delay(all(recorded)(settlements), "1 second"))
+      for (const id of range(1, 3)) {
+        yield* Effect.fork(settle(holding(id)))
+        yield* TestClock.adjust("20 millis")
+      }
+      expect(calls).toEqual([["1:Complete"], ["2:Complete"]])
+      yield* TestClock.adjust("900 millis")
+      expect(calls).toHaveLength(2)
+      yield* TestClock.adjust("100 millis")
+      expect(calls[2]).toEqual(["3:Complete"])
     })
   )
 

@@ -18,3 +18,28 @@ it.effect("slots that are closed while they have room let nobody wait for room w
     yield* Fiber.interrupt(waiting)
   })
 )
+
+it("jobs that end at once are begun one after the other, not within each other", () => {
+  const slots = new Slots("slots", 3, 10_000, [])
+  let begun = 0
+  let depth = 0
+  let deepest = 0
+  const endsAtOnce: Ticket = {
+    since: 0,
+    begin: () => {
+      begun++
+      deepest = Math.max(deepest, ++depth)
+      slots.handlerEnded(0)
+      slots.resultGone()
+      depth--
+    },
+    turnAway: () => {}
+  }
+  // All slots are taken by jobs that end by and by, so that the others line up.
+  for (let place = 0; place < 3; place++) slots.enter({ ...ticket })
+  for (let job = 0; job < 10_000; job++) slots.enter({ ...endsAtOnce })
+  expect(begun).toBe(0)
+  slots.handlerEnded(0)
+  expect(begun).toBe(10_000)
+  expect(deepest).toBe(1)
+})
