@@ -9,6 +9,7 @@ import { Effect, Option } from "effect"
 import * as Baseline from "./Baseline.js"
 import { BenchError } from "./BenchError.js"
 import type { Case } from "./Case.js"
+import * as Chart from "./Chart.js"
 import { cases } from "./cases/all.js"
 import { choose } from "./Peer.js"
 import * as Report from "./Report.js"
@@ -108,11 +109,21 @@ const everything = Command.make("all", options, (wish) =>
   )
 ).pipe(Command.withDescription("all cases, one after the other, with their own numbers of jobs"))
 
+const chart = Command.make("chart", {}, () =>
+  Effect.sync(() => {
+    const file = join(root, "docs", "benchmarks.svg")
+    writeFileSync(file, Chart.draw(Chart.latest(join(root, "bench", "results"))))
+    process.stderr.write(`Drawn to ${file}\n`)
+  })
+).pipe(Command.withDescription("draws the latest results that were kept"))
+
 const [first, ...rest] = cases.map(caseCommand)
 
 const command = Command.make("bench").pipe(
   Command.withDescription("Measures the queue through its public API, on a durable MySQL that is started for it"),
-  Command.withSubcommands(first === undefined ? [baseline, everything] : [first, ...rest, baseline, everything])
+  Command.withSubcommands(
+    first === undefined ? [baseline, everything, chart] : [first, ...rest, baseline, everything, chart]
+  )
 )
 
 const cli = Command.run(command, { name: "npm run bench --", version: "1" })

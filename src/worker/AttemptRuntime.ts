@@ -23,7 +23,7 @@ export class AttemptRuntime {
   static make({ context, job }: Job.Runnable, store: JobStore["Type"], worker: string): Effect.Effect<AttemptRuntime> {
     return Effect.mapInputContext(
       store.detached(
-        Effect.map(Effect.interruptible(Effect.runtime<never>()), (runtime) => {
+        Effect.map(Effect.uninterruptible(Effect.runtime<never>()), (runtime) => {
           const { fiberRefs } = runtime
           const annotate = Report.annotateKind(job.type, job.queue, worker)
           return new AttemptRuntime(
@@ -50,7 +50,7 @@ export class AttemptRuntime {
     })
   }
 
-  /** Runs an effect in a fiber of its own, at once: where it never waits, it is over on return. */
+  /** Runs an effect in a fiber of its own, at once: where it never waits, it is over on return. It can not be interrupted. */
   fork<A, E>(
     effect: Effect.Effect<A, E, Scope.Scope>,
     annotations: Report.Annotations,

@@ -122,8 +122,10 @@ export class Life implements Ticket {
       around.slots.countSlot(1)
       kind.runnable.perform(job, this.lease, (handler, judge) => {
         const scoped = Effect.onExit(handler, (exit) => Scope.close(scope, exit))
+        const seen = around.traced ? Report.inSpan(job, scoped) : scoped
         supervision.supervise(
-          () => this.fork(around.traced ? Report.inSpan(job, scoped) : scoped),
+          // As a value: a fiber that fails is logged by Effect, with all that the failure holds (law 8).
+          () => this.fork(Effect.exit(Effect.interruptible(seen))),
           (exit) => this.guarded(() => this.handlerEnded(judge(exit, supervision.interruption, runtime.outputLimit)))
         )
       })
@@ -139,7 +141,7 @@ export class Life implements Ticket {
     )
   }
 
-  /** Starts an effect in the attempt's surroundings. */
+  /** Starts an effect in the attempt's surroundings, where it can not be interrupted. */
   private fork<A, E>(effect: Effect.Effect<A, E, Scope.Scope>): Fiber.RuntimeFiber<A, E> {
     const { runtime, scope } = this.claim
     this.annotations ??= runtime.annotate(Report.annotationsOfJob(this.job))

@@ -1,7 +1,7 @@
 /**
  * Watches over the handler of one attempt, and ends it for whatever reason comes first.
  */
-import { Deferred, type Duration, Effect, type Exit, type Fiber, FiberId, Option } from "effect"
+import { Deferred, type Duration, Effect, Exit, type Fiber, FiberId, Option } from "effect"
 import { LeaseLost } from "../JobFailure.js"
 import type { Lease } from "../Lease.js"
 import type { Holder, LossReason } from "../LeaseKeeper.js"
@@ -14,7 +14,7 @@ export interface Options {
   readonly timeout: Option.Option<Duration.Duration>
   /** How long a handler that is interrupted has to end. */
   readonly grace: Duration.Duration
-  /** Starts an effect in a fiber of its own. */
+  /** Starts an effect in a fiber of its own, where it can not be interrupted. */
   readonly fork: (effect: Effect.Effect<void>) => Fiber.RuntimeFiber<void>
   /** The attempt has not begun to run: it ends otherwise than by its handler. */
   readonly turnAway: (reason: Interruption) => void
@@ -78,7 +78,7 @@ export class Supervision implements Holder {
   }
 
   /** Watches over the handler that runs in the fiber which `start` answers, and that may have ended by then. */
-  supervise<A, E>(start: () => Fiber.RuntimeFiber<A, E>, ended: (exit: Exit.Exit<A, E>) => void): void {
+  supervise<A, E>(start: () => Fiber.RuntimeFiber<Exit.Exit<A, E>>, ended: (exit: Exit.Exit<A, E>) => void): void {
     this.phase = "handler"
     const handler = start()
     if (handler.unsafePoll() === null) {
@@ -92,7 +92,7 @@ export class Supervision implements Holder {
       this.phase = "over"
       this.handler = undefined
       for (const timer of this.timers) timer.unsafeInterruptAsFork(FiberId.none)
-      ended(exit)
+      ended(Exit.flatten(exit))
     })
   }
 
@@ -107,7 +107,7 @@ export class Supervision implements Holder {
   }
 
   private after(duration: Duration.Duration, act: () => void): void {
-    this.timers.push(this.options.fork(Effect.map(Timer.sleep(duration), act)))
+    this.timers.push(this.options.fork(Effect.map(Effect.interruptible(Timer.sleep(duration)), act)))
   }
 
   private tell(reason: LossReason): void {

@@ -53,7 +53,11 @@ layer(queue(), { excludeTestServices: true, timeout: "2 minutes" })("bursts and 
             Layer.provide(
               Worker.layer({
                 jobs: [Parent, Child],
-                queues: { "fan.parents": { concurrency: 10 }, "fan.children": { concurrency: 10 } },
+                // Nothing is claimed ahead: what waits for a slot for a second is given back, and its attempt counted.
+                queues: {
+                  "fan.parents": { concurrency: 10, prefetch: 0 },
+                  "fan.children": { concurrency: 10, prefetch: 0 }
+                },
                 poll: "50 millis",
                 maintenance: false
               }),

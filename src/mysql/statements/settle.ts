@@ -52,54 +52,89 @@ export const outcomeOf = (settlement: Settlement) => written[settlement._tag].ou
  * A multi-table UPDATE assigns in no promised order, so nothing here reads a column that is assigned: the budget is only
  * changed by snooze and release, which do not read it. `cancel_requested` stays set, and turns every outcome into `canceled`
  * without output. All columns are ERROR ON ERROR: without it an over-long value would silently become NULL (measured).
+ *
+ * What all items have in common is no column but a literal: of the server's 65 to 70 µs for each of 64 plain completions, 15
+ * went into columns that said the same for all (measured 2026-11-29).
  */
 export const writeSettlements = (tables: Tables, settlements: ReadonlyArray<readonly [Lease, Settlement]>): string => {
+  const items = toItems(settlements)
+  const [first] = items
+  const varying: Array<FieldName> = []
+  const item = (name: FieldName): string => {
+    if (items.some((other) => other[name] !== first?.[name])) {
+      if (!varying.includes(name)) varying.push(name)
+      return `item.${name}`
+    }
+    const value = first?.[name] ?? null
+    if (value === null) return "NULL"
+    return isNumber(name) ? Literal.digits(value) : Literal.name(value)
+  }
   const now = "UTC_TIMESTAMP(6)"
   const canceled = "jobs.cancel_requested = 1"
-  const dead = "item.outcome = 'retry' AND jobs.attempts_left = 0"
-  const outcome = `IF(${canceled}, 'canceled', IF(${dead}, 'dead', item.outcome))`
-  const state = `IF(${canceled}, 4, IF(${dead}, 3, item.state))`
+  const dead = `${item("outcome")} = 'retry' AND jobs.attempts_left = 0`
+  const outcome = `IF(${canceled}, 'canceled', IF(${dead}, 'dead', ${item("outcome")}))`
+  const state = `IF(${canceled}, 4, IF(${dead}, 3, ${item("state")}))`
+  const failed = `${item("outcome")} IN ('retry', 'dead', 'completed')`
+  const assignments = [
+    `jobs.attempts = IF(${item("code")} IS NULL,`
+      + ` JSON_SET(jobs.attempts, '$[last].e', CAST(${now} AS CHAR), '$[last].o', ${outcome}),`
+      + ` JSON_SET(jobs.attempts, '$[last].e', CAST(${now} AS CHAR), '$[last].o', ${outcome},`
+      + ` '$[last].c', ${item("code")}, '$[last].m', ${item("message")}))`,
+    `jobs.state = ${state}`,
+    `jobs.due_at = IF(${state} = 0, ${now} + INTERVAL ${item("delay")} MICROSECOND, NULL)`,
+    `jobs.finished_at = IF(${state} = 0, NULL, ${now})`,
+    `jobs.attempts_left = LEAST(jobs.max_attempts, jobs.attempts_left + IF(${canceled}, 0, ${item("returned")}))`,
+    `jobs.output = IF(${canceled}, NULL, ${item("output")})`,
+    `jobs.error_code = IF(${failed}, ${item("code")}, jobs.error_code)`,
+    `jobs.error_message = IF(${failed}, ${item("message")}, jobs.error_message)`,
+    `jobs.lease_owner = NULL`
+  ]
+  const where = `jobs.state = 1 AND jobs.token = ${item("token")} AND jobs.lease_owner = ${item("worker")}`
+  const columns = ["id" as const, ...varying]
+  const rows = items.map((one) => columns.map((name) => one[name]))
   return (
-    `UPDATE JSON_TABLE(${Literal.text(JSON.stringify(toItems(settlements)))}, '$[*]' COLUMNS (`
-    + `id BIGINT UNSIGNED PATH '$.i' ERROR ON ERROR, token BIGINT UNSIGNED PATH '$.t' ERROR ON ERROR,`
-    + ` worker VARCHAR(64) PATH '$.w' ERROR ON ERROR,`
-    + ` state TINYINT UNSIGNED PATH '$.s' ERROR ON ERROR, outcome VARCHAR(16) PATH '$.k' ERROR ON ERROR,`
-    + ` returned TINYINT UNSIGNED PATH '$.g' ERROR ON ERROR, delay BIGINT PATH '$.d' ERROR ON ERROR,`
-    + ` code VARCHAR(64) PATH '$.c' ERROR ON ERROR, message VARCHAR(1000) PATH '$.m' ERROR ON ERROR,`
-    + ` output LONGTEXT PATH '$.o' ERROR ON ERROR)) AS item`
-    + ` STRAIGHT_JOIN ${tables.jobs} AS jobs FORCE INDEX (PRIMARY) ON jobs.id = item.id SET`
-    + ` jobs.attempts = IF(item.code IS NULL,`
-    + ` JSON_SET(jobs.attempts, '$[last].e', CAST(${now} AS CHAR), '$[last].o', ${outcome}),`
-    + ` JSON_SET(jobs.attempts, '$[last].e', CAST(${now} AS CHAR), '$[last].o', ${outcome},`
-    + ` '$[last].c', item.code, '$[last].m', item.message)),`
-    + ` jobs.state = ${state},`
-    + ` jobs.due_at = IF(${state} = 0, ${now} + INTERVAL item.delay MICROSECOND, NULL),`
-    + ` jobs.finished_at = IF(${state} = 0, NULL, ${now}),`
-    + ` jobs.attempts_left = LEAST(jobs.max_attempts, jobs.attempts_left + IF(${canceled}, 0, item.returned)),`
-    + ` jobs.output = IF(${canceled}, NULL, item.output),`
-    + ` jobs.error_code = IF(item.outcome IN ('retry', 'dead', 'completed'), item.code, jobs.error_code),`
-    + ` jobs.error_message = IF(item.outcome IN ('retry', 'dead', 'completed'), item.message, jobs.error_message),`
-    + ` jobs.lease_owner = NULL`
-    + ` WHERE ${fence}`
+    `UPDATE JSON_TABLE(${Literal.text(JSON.stringify(rows))}, '$[*]' COLUMNS (`
+    + columns.map((name, index) => `${name} ${fieldTypes[name]} PATH '$[${index}]' ERROR ON ERROR`).join(", ")
+    + `)) AS item STRAIGHT_JOIN ${tables.jobs} AS jobs FORCE INDEX (PRIMARY) ON jobs.id = item.id`
+    + ` SET ${assignments.join(", ")} WHERE ${where}`
   )
 }
 
-const toItems = (settlements: ReadonlyArray<readonly [Lease, Settlement]>) =>
+const fieldTypes = {
+  id: "BIGINT UNSIGNED",
+  token: "BIGINT UNSIGNED",
+  worker: "VARCHAR(64)",
+  state: "TINYINT UNSIGNED",
+  outcome: "VARCHAR(16)",
+  returned: "TINYINT UNSIGNED",
+  delay: "BIGINT",
+  code: "VARCHAR(64)",
+  message: "VARCHAR(1000)",
+  output: "LONGTEXT"
+} as const
+
+type FieldName = keyof typeof fieldTypes
+/** Numbers as digits: a JSON number above 2^53 would lose some on the way. */
+type Fields = { readonly [Name in FieldName]: string | null }
+
+const isNumber = (name: FieldName): boolean => fieldTypes[name].includes("INT")
+
+const toItems = (settlements: ReadonlyArray<readonly [Lease, Settlement]>): ReadonlyArray<Fields> =>
   [...settlements]
     .sort(([a], [b]) => a.jobId.length - b.jobId.length || (a.jobId < b.jobId ? -1 : 1))
     .map(([lease, settlement]) => {
       const { outcome, returned, state } = written[settlement._tag]
       return {
-        // Ids and tokens as text: a JSON number above 2^53 would lose digits on the way.
-        i: lease.jobId,
-        t: String(lease.token),
-        w: lease.worker,
-        s: state,
-        k: outcome,
-        g: returned,
-        d: "delay" in settlement ? Literal.microseconds(settlement.delay) : "0",
-        ...("code" in settlement ? { c: settlement.code, m: settlement.message } : {}),
-        ...(settlement._tag === "Complete" && settlement.output !== null ? { o: settlement.output } : {})
+        id: lease.jobId,
+        token: String(lease.token),
+        worker: lease.worker,
+        state: String(state),
+        outcome,
+        returned: String(returned),
+        delay: "delay" in settlement ? Literal.microseconds(settlement.delay) : "0",
+        code: "code" in settlement ? settlement.code : null,
+        message: "message" in settlement ? settlement.message : null,
+        output: settlement._tag === "Complete" ? settlement.output : null
       }
     })
 
