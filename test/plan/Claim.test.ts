@@ -3,15 +3,17 @@ import { Duration, Effect } from "effect"
 import type { ClaimRequest } from "../../src/JobStore.js"
 import * as Statements from "../../src/mysql/statements/claim.js"
 import { Database, type Outside, outside, store } from "../support/Mysql.js"
-import { freezeStatistics, isolations, type Measured, measure } from "../support/Plan.js"
+import {
+  freezeStatistics,
+  isolations,
+  type Measured,
+  measure,
+  patience,
+  rowsAround,
+  seedMany,
+  tables
+} from "../support/Plan.js"
 
-const tables = {
-  prefix: "leasehold_",
-  jobs: "leasehold_jobs",
-  queues: "leasehold_queues",
-  refusals: "leasehold_refusals",
-  migrations: "leasehold_migrations"
-}
 const batch = 10
 const request: ClaimRequest = {
   queue: "plan.b",
@@ -20,20 +22,22 @@ const request: ClaimRequest = {
   lease: Duration.seconds(30),
   limit: batch
 }
+/** So many jobs are not due yet. */
+const delayed = rowsAround(20_000)
 const tenLevels = Array.from({ length: 10 }, (_, priority) => ({ priority, from: undefined }))
 
+const times = "enqueued_at, first_due_at, due_at"
+/** The columns of pending jobs, and values for them: the due time is that of the job whose number is `n`. */
+const pending = `queue, type, priority, ${times}`
+const values = (queue: string, priority: string, due: string, type = "'count'") =>
+  `'${queue}', ${type}, ${priority}, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6), ${due}`
+const secondsAgo = "UTC_TIMESTAMP(6) - INTERVAL n SECOND"
+
 /** Three queues of 4,000 due jobs each, one of which sorts before the one that is claimed. */
-const seed = ({ query }: Outside) =>
+const seed = (session: Outside) =>
   Effect.forEach(
     ["plan.a", "plan.b", "plan.c"],
-    (queue) =>
-      query(
-        "INSERT INTO leasehold_jobs (queue, type, priority, enqueued_at, first_due_at, due_at)"
-          + " WITH RECURSIVE numbers AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM numbers WHERE n < 4000)"
-          + " SELECT /*+ SET_VAR(cte_max_recursion_depth = 5000) */ ?, 'count', 5, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6),"
-          + " UTC_TIMESTAMP(6) - INTERVAL n SECOND FROM numbers",
-        [queue]
-      ),
+    (queue) => seedMany(session, 4_000, pending, values(queue, "5", secondsAgo)),
     { discard: true }
   )
 
@@ -103,6 +107,68 @@ layer(store, { excludeTestServices: true, timeout: "2 minutes" })("the plan of t
       })
       expect(measured.rows).toBe(batch)
       expect(measured.locks).toEqual({ jobs_claim: batch, PRIMARY: batch })
+    })
+  )
+
+  it.scoped(
+    "passes by delayed jobs and takes expired ones in their order, with six priorities in play",
+    () =>
+      Effect.gen(function* () {
+        const session = yield* outside((yield* Database).url)
+        // In levels 0 to 2 everything is delayed; in 3 leases have expired; in 4 and 5 jobs are due behind delayed and expired ones.
+        const nextYear = "UTC_TIMESTAMP(6) + INTERVAL 365 DAY - INTERVAL n SECOND"
+        yield* seedMany(session, delayed, pending, values("plan.e", "n % 6", nextYear))
+        yield* seedMany(
+          session,
+          90,
+          `${pending}, state, token, attempt, attempts_left, max_attempts, lease_owner`,
+          `${values("plan.e", "3 + n % 3", `${secondsAgo} - INTERVAL 1 DAY`)}, 1, 1, 1, 2, 3, 'vanished'`
+        )
+        yield* seedMany(session, 90, pending, values("plan.e", "4 + n % 2", secondsAgo))
+        const asked = { ...request, queue: "plan.e" }
+        for (const rows of [undefined, 1, 10 * delayed]) {
+          if (rows === undefined) yield* session.query("ANALYZE TABLE leasehold_jobs")
+          else yield* freezeStatistics(session, rows)
+          for (const isolation of isolations) {
+            for (const levels of [tenLevels, tenLevels.slice(4, 6)]) {
+              const statement = Statements.lock(tables, asked, levels)
+              const measured = yield* measure(session, { isolation, statement })
+              expect(measured.rows).toBe(batch)
+              expect(isCheap(measured, levels.length), JSON.stringify(measured)).toBe(true)
+            }
+            const look = yield* measure(session, { isolation, statement: Statements.look(tables, asked, tenLevels) })
+            expect(look.locks).toEqual({})
+            expect(look.read, JSON.stringify(look)).toBeLessThanOrEqual(25)
+          }
+        }
+        const first = yield* session.query(Statements.lock(tables, asked, tenLevels))
+        expect(first.map(({ priority, state }) => [priority, state])).toEqual(
+          Array.from({ length: batch }, () => [3, 1])
+        )
+      }),
+    patience
+  )
+
+  it.scoped("walks over foreign jobs in front once, and not again from the mark behind them", () =>
+    Effect.gen(function* () {
+      const session = yield* outside((yield* Database).url)
+      yield* seedMany(session, 3_000, pending, values("plan.g", "5", `${secondsAgo} - INTERVAL 1 DAY`, "'foreign'"))
+      yield* seedMany(session, 50, pending, values("plan.g", "5", secondsAgo))
+      const asked = { ...request, queue: "plan.g" }
+      const statement = Statements.lock(tables, asked, [{ priority: 5, from: undefined }])
+      const walked = yield* measure(session, { isolation: "READ-COMMITTED", statement })
+      expect(walked.read).toBeGreaterThan(3_000)
+      expect(walked.locks).toEqual({ jobs_claim: batch, PRIMARY: batch })
+      const [mark] = yield* session.query(Statements.look(tables, asked, [{ priority: 5, from: undefined }]))
+      const level = { priority: 5, from: { dueAt: String(mark?.["due_at"]), id: String(mark?.["id"]) } }
+      for (const rows of [undefined, 1]) {
+        if (rows !== undefined) yield* freezeStatistics(session, rows)
+        for (const isolation of isolations) {
+          const marked = yield* measure(session, { isolation, statement: Statements.lock(tables, asked, [level]) })
+          expect(marked.rows).toBe(batch)
+          expect(isCheap(marked, 1), JSON.stringify(marked)).toBe(true)
+        }
+      }
     })
   )
 })

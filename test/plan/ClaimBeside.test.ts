@@ -6,20 +6,22 @@ import { Duration, Effect } from "effect"
 import { type ClaimRequest, JobStore } from "../../src/JobStore.js"
 import * as Statements from "../../src/mysql/statements/claim.js"
 import { Database, type Outside, outside, store } from "../support/Mysql.js"
-import { freezeStatistics, isolations, type Measured, measure } from "../support/Plan.js"
-
-const tables = {
-  prefix: "leasehold_",
-  jobs: "leasehold_jobs",
-  queues: "leasehold_queues",
-  refusals: "leasehold_refusals",
-  migrations: "leasehold_migrations"
-}
+import {
+  freezeStatistics,
+  isolations,
+  type Measured,
+  measure,
+  numbers,
+  patience,
+  rowsAround,
+  seedMany,
+  tables
+} from "../support/Plan.js"
 
 const batch = 10
 const due = 200
 /** So many ended jobs lie around; a million of them with LEASEHOLD_PLAN_ROWS=1000000. */
-const history = Number(process.env["LEASEHOLD_PLAN_ROWS"] ?? 100_000)
+const history = rowsAround(100_000)
 
 const request = (queue: string): ClaimRequest => ({
   queue,
@@ -30,10 +32,6 @@ const request = (queue: string): ClaimRequest => ({
 })
 
 const levels = (count: number) => Array.from({ length: count }, (_, priority) => ({ priority, from: undefined }))
-
-const numbers = (count: number) =>
-  `WITH RECURSIVE numbers AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM numbers WHERE n < ${count})`
-  + " SELECT /*+ SET_VAR(cte_max_recursion_depth = 25000) */"
 
 /** Due jobs of one queue, with SQL for the priority and the due time of job `n`. */
 const seedDue = ({ query }: Outside, queue: string, count: number, priority: string, at: string) =>
@@ -117,13 +115,12 @@ layer(store, { excludeTestServices: true, timeout: "3 minutes" })("a claim besid
       Effect.gen(function* () {
         const session = yield* outside((yield* Database).url)
         const past = "UTC_TIMESTAMP(6) - INTERVAL 60 DAY"
-        for (let rows = 0; rows < history; rows += 20_000) {
-          yield* session.query(
-            "INSERT INTO leasehold_jobs (queue, type, priority, state, token, attempt, due_at, enqueued_at, first_due_at,"
-              + ` finished_at) ${numbers(Math.min(20_000, history - rows))} 'history', 'count', n % 6, 2 + n % 2, 1, 1, NULL,`
-              + ` ${past}, ${past}, ${past} FROM numbers`
-          )
-        }
+        yield* seedMany(
+          session,
+          history,
+          "queue, type, priority, state, token, attempt, due_at, enqueued_at, first_due_at, finished_at",
+          `'history', 'count', n % 6, 2 + n % 2, 1, 1, NULL, ${past}, ${past}, ${past}`
+        )
         yield* seedDue(session, "history", 50, "5", apart)
         yield* session.query("ANALYZE TABLE leasehold_jobs")
         const statement = Statements.lock(tables, request("history"), levels(10))
@@ -148,6 +145,7 @@ layer(store, { excludeTestServices: true, timeout: "3 minutes" })("a claim besid
         const walked = yield* measure(session, { statement: planted, isolation: "READ-COMMITTED" })
         expect(isCheap(walked), JSON.stringify(walked)).toBe(false)
         expect(walked.read).toBeGreaterThan(history)
-      })
+      }),
+    patience
   )
 })

@@ -5,28 +5,33 @@
  * Each is also run with its index forbidden, or its key hidden in an expression: the measure has to see that (ruling 22).
  */
 import { expect, layer } from "@effect/vitest"
-import { Duration, Effect } from "effect"
+import { Duration, Effect, Option } from "effect"
 import type { JobId } from "../../src/JobRecord.js"
+import type { NewJob } from "../../src/JobStore.js"
 import type { Lease } from "../../src/Lease.js"
 import * as Claim from "../../src/mysql/statements/claim.js"
+import * as Diagnose from "../../src/mysql/statements/diagnose.js"
 import * as Enqueue from "../../src/mysql/statements/enqueue.js"
 import * as Maintain from "../../src/mysql/statements/maintain.js"
+import * as Migrate from "../../src/mysql/statements/migrate.js"
 import * as Operate from "../../src/mysql/statements/operate.js"
 import * as Read from "../../src/mysql/statements/read.js"
 import * as Settle from "../../src/mysql/statements/settle.js"
 import { Database, type Outside, outside, store } from "../support/Mysql.js"
-import { freezeStatistics, isolations, type Measured, measure } from "../support/Plan.js"
-
-const tables = {
-  prefix: "leasehold_",
-  jobs: "leasehold_jobs",
-  queues: "leasehold_queues",
-  refusals: "leasehold_refusals",
-  migrations: "leasehold_migrations"
-}
+import {
+  freezeStatistics,
+  isolations,
+  type Measured,
+  measure,
+  numbers,
+  patience,
+  rowsAround,
+  seedMany,
+  tables
+} from "../support/Plan.js"
 
 /** So many ended jobs lie around; a million of them with LEASEHOLD_PLAN_ROWS=1000000. */
-const history = Number(process.env["LEASEHOLD_PLAN_ROWS"] ?? 100_000)
+const history = rowsAround(100_000)
 const batch = 10
 
 interface Scene {
@@ -43,10 +48,14 @@ interface Subject {
   readonly rows: number
   /** Whether it locks them. */
   readonly locks: boolean
-  /** The same with a bad plan. */
-  readonly planted: string
+  /** The same with a bad plan; left out where the table is so small that there is none. */
+  readonly planted?: string
 }
 
+/** A look at the refusals of one job, as the library writes them: 20 at the most. */
+const refusalsOfOne = 20
+
+const hideJobId = (statement: string) => statement.replace(/\bjob_id (=|IN)/, "job_id + 0 $1")
 const hideId = (statement: string) => statement.replace(/\bid = CAST/, "id + 0 = CAST").replace("id IN", "id + 0 IN")
 const forbidPrimary = (statement: string) =>
   statement.includes("FORCE INDEX (PRIMARY)")
@@ -82,6 +91,30 @@ const onOne = (statement: string, id: JobId | undefined, locks: boolean): Subjec
   planted: hideId(statement)
 })
 
+/** Statements by the job of a refusal. */
+const byRefusals = (statement: string): Subject => ({
+  statement,
+  rows: refusalsOfOne,
+  locks: false,
+  planted: hideJobId(statement)
+})
+
+/** Reads along the claim's index. */
+const inClaimOrder = (statement: string, rows: number): Subject => ({
+  statement,
+  rows,
+  locks: false,
+  planted: statement.replaceAll("FORCE INDEX (jobs_claim)", "FORCE INDEX (PRIMARY)")
+})
+
+/** Writes on the record of one migration step. */
+const byStep = (statement: string): Subject => ({ statement, rows: 1, locks: true })
+
+/** The key of a job that is there. */
+const taken = { scope: "", key: "key-1", fingerprint: "00".repeat(32) }
+
+const nobody: Lease = { jobId: "0" as JobId, token: 0, attempt: 1, worker: "nobody" }
+
 const subjects = ({ ended, held }: Scene): { readonly [name: string]: Subject } => {
   const before = String(BigInt(ended[0] ?? "1") - 1n)
   const find = Enqueue.findKeys(tables, batch, "")
@@ -106,10 +139,37 @@ const subjects = ({ ended, held }: Scene): { readonly [name: string]: Subject } 
     "maintain.endVanished": byPrimary(Maintain.endVanished(tables, held), true),
     "maintain.walkOutlived": byPrimary(Maintain.walkOutlived(tables, retention, before, batch), false),
     "maintain.lockOutlived": byPrimary(Maintain.lockOutlived(tables, retention, ended), true),
-    "maintain.deleteJobs": {
-      ...byPrimary(Maintain.deleteJobs(tables, ended), true),
-      planted: hideId(Maintain.deleteJobs(tables, ended))
+    "maintain.deleteJobs": byPrimary(Maintain.deleteJobs(tables, ended), true),
+    "maintain.deleteRefusals": {
+      ...byRefusals(Maintain.deleteRefusals(tables, held)),
+      planted: Maintain.deleteRefusals(tables, held).replace("FORCE INDEX", "IGNORE INDEX"),
+      // The entry of each row in the index, and the gap behind each job's last one at REPEATABLE READ.
+      rows: (refusalsOfOne + 1) * batch,
+      locks: true
     },
+    "maintain.refusals": byRefusals(Maintain.refusals(tables, held[0] ?? ("0" as JobId))),
+    // At REPEATABLE READ, which the library's own sessions never have, an INSERT locks what its SELECT reads.
+    "maintain.recordRefusal": {
+      ...byRefusals(Maintain.recordRefusal(tables, { lease: leases(held.slice(1, 2))[0] ?? nobody, verb: "complete" })),
+      locks: true
+    },
+    "claim.paused": {
+      statement: Claim.paused(tables, "plan.3"),
+      rows: 1,
+      locks: false,
+      planted: Claim.paused(tables, "plan.3").replace("name =", "CONCAT(name) =")
+    },
+    // It names a row that there never is.
+    "claim.tryWrite": {
+      ...byPrimary(Claim.tryWrite(tables), true, 1),
+      planted: Claim.tryWrite(tables).replace("id =", "id + 0 =")
+    },
+    "operate.setPaused": { statement: Operate.setPaused(tables, "plan.3", true), rows: 1, locks: true },
+    "diagnose.nextQueue from the first": inClaimOrder(Diagnose.nextQueue(tables, undefined), 1),
+    "diagnose.nextQueue": inClaimOrder(Diagnose.nextQueue(tables, "plan.3"), 1),
+    "diagnose.dueTypes": inClaimOrder(Diagnose.dueTypes(tables, "plan.held"), 40),
+    "migrate.recordDone": byStep(Migrate.recordDone(tables, 1)),
+    "migrate.withdraw": byStep(Migrate.withdraw(tables, 1)),
     "operate.lockOne": onOne(Operate.lockOne(tables), held[0], true),
     "operate.cancelPending": onOne(Operate.cancelPending(tables), held[0], true),
     "operate.requestCancel": onOne(Operate.requestCancel(tables), held[0], true),
@@ -136,20 +196,26 @@ const subjects = ({ ended, held }: Scene): { readonly [name: string]: Subject } 
   }
 }
 
-/** What is measured elsewhere, or reads nothing that could grow. */
+/** What is measured elsewhere, or reads as much as it says. */
 const elsewhere = new Set([
   // The claim's own test.
   ...["claim.look", "claim.lock"],
-  // They name one row of a table that has a row for each queue, at most, or no row at all.
-  ...["claim.paused", "claim.tryWrite", "operate.setPaused", "read.paused"],
-  // Read the whole table, and say so.
+  // Has a row for each queue that was ever paused, and reads them all.
+  "read.paused",
+  // Reads the whole table, and says so.
   "read.counts",
-  // The table of refusals, which has 20 rows for a job at most, by its index.
-  ...["maintain.deleteRefusals", "maintain.recordRefusal", "maintain.refusals"]
+  // What the inserts do is measured in a test of its own.
+  ...["enqueue.insert", "enqueue.insertTogether"],
+  // They ask the server about itself, or explain a statement that stands here.
+  ...["diagnose.variables", "diagnose.status", "diagnose.explain", "diagnose.locks"],
+  // Statements of which each touches no row: the doctor's own test runs them all.
+  "diagnose.tries",
+  // Definitions of tables; the test of the migrations runs them.
+  ...["migrate.definition", "migrate.asTemporary", "migrate.dropTemporary", "migrate.dropAll"]
 ])
 
-/** Inserts write new rows only; the others make values and names, no statements. */
-const hasNoPlan = (name: string) => name.startsWith("enqueue.insert") || /(Values|Name|Of)$/.test(name)
+/** These make values and names, no statements. */
+const hasNoPlan = (name: string) => /(Values|Name|Of)$/.test(name)
 
 /**
  * As many locks as it names rows, and of reads no more than a few for each of them: a statement that joins a list reads the
@@ -161,23 +227,21 @@ const isCheap = ({ locks, plans, read }: Measured, subject: Subject): boolean =>
   && Object.values(locks).every((count) => count <= (subject.locks ? subject.rows + 1 : 0))
 
 /** Jobs that ended in every queue, then forty that are held, and twenty with keys. */
-const seed = ({ query }: Outside) =>
+const seed = (session: Outside) =>
   Effect.gen(function* () {
+    const { query } = session
     const columns =
       "queue, type, priority, state, token, attempt, attempts_left, max_attempts, due_at, enqueued_at,"
       + " first_due_at, finished_at, idempotency_key, attempts"
-    const numbers = (count: number) =>
-      `WITH RECURSIVE numbers AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM numbers WHERE n < ${count})`
-      + " SELECT /*+ SET_VAR(cte_max_recursion_depth = 25000) */"
     const now = "UTC_TIMESTAMP(6)"
     const entry = `JSON_ARRAY(JSON_OBJECT('n', 1, 't', 1, 'w', 'worker-1', 's', CAST(${now} AS CHAR)))`
     const past = `${now} - INTERVAL 60 DAY`
-    for (let rows = 0; rows < history; rows += 20_000) {
-      yield* query(
-        `INSERT INTO leasehold_jobs (${columns}) ${numbers(Math.min(20_000, history - rows))} CONCAT('plan.', n % 5),`
-          + ` 'count', n % 6, 2 + n % 3, 1, 1, 2, 3, NULL, ${past}, ${past}, ${past}, NULL, ${entry} FROM numbers`
-      )
-    }
+    yield* seedMany(
+      session,
+      history,
+      columns,
+      `CONCAT('plan.', n % 5), 'count', n % 6, 2 + n % 3, 1, 1, 2, 3, NULL, ${past}, ${past}, ${past}, NULL, ${entry}`
+    )
     yield* query(
       `INSERT INTO leasehold_jobs (${columns}) ${numbers(40)} 'plan.held', 'count', 5, 1, 1, 1, 0, 3,`
         + ` ${now} - INTERVAL 1 SECOND, ${now}, ${now}, NULL, NULL, ${entry} FROM numbers`
@@ -186,7 +250,20 @@ const seed = ({ query }: Outside) =>
       `INSERT INTO leasehold_jobs (${columns}) ${numbers(20)} 'plan.keyed', 'count', 5, 0, 0, 0, 3, 3,`
         + ` ${now}, ${now}, ${now}, NULL, CONCAT('key-', n), JSON_ARRAY() FROM numbers`
     )
-    yield* query("ANALYZE TABLE leasehold_jobs")
+    // One of the held jobs has all the refusals that are kept; as many lie around as the walks of others left there.
+    yield* query(
+      `INSERT INTO leasehold_refusals (job_id, token, verb, worker, refused_at) ${numbers(20_000)} n DIV 20 + 1, 1,`
+        + ` 'complete', 'worker-1', ${now} FROM numbers`
+    )
+    yield* query(
+      "INSERT INTO leasehold_refusals (job_id, token, verb, worker, refused_at)"
+        + ` SELECT id, 1, 'complete', 'worker-1', ${now} FROM leasehold_jobs JOIN (${numbers(refusalsOfOne)} n FROM numbers)`
+        + " AS twenty WHERE state = 1"
+    )
+    yield* query(
+      `INSERT INTO leasehold_queues (name, paused, changed_at) ${numbers(500)} CONCAT('plan.', n), n % 2, ${now} FROM numbers`
+    )
+    yield* query("ANALYZE TABLE leasehold_jobs, leasehold_refusals, leasehold_queues")
     const ids = (condition: string) =>
       Effect.map(
         query(`SELECT CAST(id AS CHAR) AS id FROM leasehold_jobs WHERE ${condition} ORDER BY id LIMIT ${batch}`),
@@ -198,7 +275,16 @@ const seed = ({ query }: Outside) =>
 layer(store, { excludeTestServices: true, timeout: "3 minutes" })("the plans of all other statements", (it) => {
   it.effect("no statement is left out", () =>
     Effect.sync(() => {
-      const rooms = { claim: Claim, enqueue: Enqueue, maintain: Maintain, operate: Operate, read: Read, settle: Settle }
+      const rooms = {
+        claim: Claim,
+        diagnose: Diagnose,
+        enqueue: Enqueue,
+        maintain: Maintain,
+        migrate: Migrate,
+        operate: Operate,
+        read: Read,
+        settle: Settle
+      }
       const statements = Object.entries(rooms).flatMap(([room, exports]) =>
         Object.entries(exports).flatMap(([name, value]) => (typeof value === "function" ? [`${room}.${name}`] : []))
       )
@@ -229,6 +315,7 @@ layer(store, { excludeTestServices: true, timeout: "3 minutes" })("the plans of 
         }
         expect(dear).toEqual([])
         for (const [name, subject] of Object.entries(subjects(scene))) {
+          if (subject.planted === undefined) continue
           expect(subject.planted, name).not.toBe(subject.statement)
           const measured = yield* measure(session, {
             ...subject,
@@ -237,7 +324,8 @@ layer(store, { excludeTestServices: true, timeout: "3 minutes" })("the plans of 
           })
           expect(isCheap(measured, subject), `planted ${name}: ${JSON.stringify(measured)}`).toBe(false)
         }
-      })
+      }),
+    patience
   )
 
   it.scoped("pages follow each other by number, not by text", () =>
@@ -251,6 +339,56 @@ layer(store, { excludeTestServices: true, timeout: "3 minutes" })("the plans of 
         Maintain.walkOutlived(tables, retention, "95", batch)
       ]) {
         expect((yield* query(statement)).map(({ id }) => id)).toEqual(expected)
+      }
+    })
+  )
+
+  it.scoped("an enqueue reads nothing and locks nothing of others, with keys and without, alone and in bulk", () =>
+    Effect.gen(function* () {
+      const session = yield* outside((yield* Database).url)
+      const job = (n: number, keyed: boolean): NewJob => ({
+        queue: "plan.insert",
+        type: "count",
+        priority: 5,
+        payload: "{}",
+        payloadVersion: 1,
+        maxAttempts: Option.some(3),
+        due: Option.none(),
+        idempotency: keyed
+          ? Option.some({ scope: "", key: `insert-${n}`, fingerprint: "00".repeat(32) })
+          : Option.none(),
+        traceContext: Option.none()
+      })
+      for (const isolation of isolations) {
+        for (const count of [...Enqueue.rowSizes]) {
+          for (const keyed of [false, true]) {
+            const jobs = Array.from({ length: count }, (_, n) => job(n, keyed))
+            const measured = yield* measure(session, {
+              statement: Enqueue.insert(tables, count, "now"),
+              values: jobs.flatMap((each) => Enqueue.insertValues(each, "now")),
+              isolation
+            })
+            expect({ isolation, count, keyed, read: measured.read, locks: measured.locks }).toEqual({
+              isolation,
+              count,
+              keyed,
+              read: 0,
+              locks: {}
+            })
+          }
+        }
+        const together = yield* measure(session, {
+          statement: Enqueue.insertTogether(tables, [job(1, false), job(2, false)]),
+          isolation
+        })
+        expect(together).toMatchObject({ read: 0, locks: {} })
+        // What the measure sees of the shapes that are never to be used: a lock on an entry of somebody else.
+        const planted = yield* measure(session, {
+          statement: Enqueue.insert(tables, 1, "now").replace("INSERT", "INSERT IGNORE"),
+          values: Enqueue.insertValues({ ...job(0, true), idempotency: Option.some(taken) }, "now"),
+          isolation
+        })
+        expect(planted.locks).not.toEqual({})
       }
     })
   )

@@ -2,7 +2,42 @@
  * Measures what a statement does to the server: its plan, the rows that it reads, and the record locks that it leaves.
  */
 import { Effect } from "effect"
+import type { Tables } from "../../src/mysql/Tables.js"
 import type { Outside } from "./Mysql.js"
+
+/** The tables of the store that the suites share. */
+export const tables: Tables = {
+  prefix: "leasehold_",
+  jobs: "leasehold_jobs",
+  queues: "leasehold_queues",
+  refusals: "leasehold_refusals",
+  migrations: "leasehold_migrations"
+}
+
+/** How many rows lie around what a test looks at: `usual`, and as many as LEASEHOLD_PLAN_ROWS says where it is set. */
+export const rowsAround = (usual: number): number => Number(process.env["LEASEHOLD_PLAN_ROWS"] ?? usual)
+
+/** Whether the tables are as large as LEASEHOLD_PLAN_ROWS says. */
+export const isFullSize = process.env["LEASEHOLD_PLAN_ROWS"] !== undefined
+
+/** Milliseconds that a test may take which fills its tables first. */
+export const patience = isFullSize ? 840_000 : 60_000
+
+/** Starts an `INSERT … SELECT` of `count` rows, whose number `n` the expressions behind it may use. */
+export const numbers = (count: number): string =>
+  `WITH RECURSIVE numbers AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM numbers WHERE n < ${count})`
+  + " SELECT /*+ SET_VAR(cte_max_recursion_depth = 25000) */"
+
+/** As many rows as are written in one statement. */
+const chunk = 20_000
+
+/** Adds `count` ended jobs, 20,000 in a statement: `values` follow `columns`, and may use `n`. */
+export const seedMany = ({ query }: Outside, count: number, columns: string, values: string): Effect.Effect<void> =>
+  Effect.forEach(
+    Array.from({ length: Math.ceil(count / chunk) }, (_, index) => Math.min(chunk, count - index * chunk)),
+    (rows) => query(`INSERT INTO ${tables.jobs} (${columns}) ${numbers(rows)} ${values} FROM numbers`),
+    { discard: true }
+  )
 
 export const isolations = ["READ-COMMITTED", "REPEATABLE-READ"] as const
 export type Isolation = (typeof isolations)[number]
@@ -25,29 +60,38 @@ export interface Asked {
 }
 
 /** The library's tables under the names by which its statements call them. */
-const tables = new Set(["jobs", "leasehold_jobs", "leasehold_refusals"])
+const names = new Set<unknown>(["jobs", "refusals", tables.jobs, tables.queues, tables.refusals, tables.migrations])
 
-/** Runs the statement in a transaction of its own, and rolls back. */
+/**
+ * Runs the statement in a transaction of its own, and rolls back. What it reads is told by the session's counters before and
+ * after it: FLUSH STATUS would set back those of all sessions, of the suite beside this one, too.
+ */
 export const measure = ({ query }: Outside, { isolation, statement, values = [] }: Asked): Effect.Effect<Measured> =>
   Effect.gen(function* () {
+    const counters = Effect.map(query("SHOW SESSION STATUS LIKE 'Handler_read%'"), (all) =>
+      all.reduce((sum, row) => sum + Number(row["Value"]), 0)
+    )
     yield* query(`SET SESSION transaction_isolation = '${isolation}', time_zone = '+00:00'`)
     const plan = yield* query(`EXPLAIN FORMAT=TRADITIONAL ${statement}`, values)
-    yield* query("FLUSH STATUS")
+    const zero = yield* counters
+    const before = yield* counters
     yield* query("START TRANSACTION")
     const rows = yield* query(statement, values)
-    const reads = yield* query("SHOW SESSION STATUS LIKE 'Handler_read%'")
+    const after = yield* counters
     const locks = yield* query(
       "SELECT index_name AS name, COUNT(*) AS locks FROM performance_schema.data_locks"
         + " WHERE object_schema = DATABASE() AND lock_type = 'RECORD' AND thread_id = PS_CURRENT_THREAD_ID() GROUP BY 1"
     )
     yield* query("ROLLBACK")
-    const steps = plan.filter(({ table }) => tables.has(String(table)))
+    // A step that inserts reaches no rows, and is explained as if it read all of them.
+    const steps = plan.filter((step) => names.has(step["table"]) && step["select_type"] !== "INSERT")
     return {
       rows: rows.length,
       plans: [
         ...new Set(steps.map((step) => `${step["type"]} ${step["key"]} ${String(step["Extra"]).includes("filesort")}`))
       ],
-      read: reads.reduce((sum, row) => sum + Number(row["Value"]), 0),
+      // To ask for the counters counts as reading, too.
+      read: after - before - (before - zero),
       locks: Object.fromEntries(locks.map((row) => [String(row["name"]), Number(row["locks"])]))
     }
   })

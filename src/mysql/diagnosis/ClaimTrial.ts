@@ -24,8 +24,7 @@ const levels: ReadonlyArray<Claim.Level> = Array.from({ length: 10 }, (_, priori
 
 export const examine = (session: OwnSession, tables: Tables): Effect.Effect<ReadonlyArray<Finding>, MysqlFault> =>
   Effect.gen(function* () {
-    const [answer] = yield* session.script([Statements.queues(tables, mostQueues)])
-    const queues = (answer?.rows ?? []).map((row) => String(row["queue"]))
+    const queues = yield* queuesOf(session, tables)
     const findings = yield* Effect.forEach(queues, (queue) => tryQueue(session, tables, queue))
     if (findings.some((found) => found.length > 0)) return findings.flat()
     const plan = yield* planOf(session, Claim.lock(tables, requestOf("default", ["none"]), levels))
@@ -43,6 +42,19 @@ export const examine = (session: OwnSession, tables: Tables): Effect.Effect<Read
         ])
     )
   )
+
+/** The first queues that have jobs, by name. */
+const queuesOf = (session: OwnSession, tables: Tables): Effect.Effect<ReadonlyArray<string>, MysqlFault> =>
+  Effect.gen(function* () {
+    const queues: Array<string> = []
+    while (queues.length < mostQueues) {
+      const [answer] = yield* session.script([Statements.nextQueue(tables, queues.at(-1))])
+      const next = answer?.rows[0]?.["queue"] ?? null
+      if (next === null) break
+      queues.push(String(next))
+    }
+    return queues
+  })
 
 const requestOf = (queue: string, types: ReadonlyArray<string>): ClaimRequest => ({
   queue,

@@ -17,9 +17,13 @@ export const reads = "SHOW SESSION STATUS LIKE 'Handler_read%'"
 /** The database's time, as microseconds. */
 export const now = "SELECT CAST(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) AS CHAR) AS now"
 
-/** Queues that have jobs: one look into `jobs_claim` for each queue (loose index scan). */
-export const queues = (tables: Tables, most: number): string =>
-  `SELECT DISTINCT queue FROM ${tables.jobs} FORCE INDEX (jobs_claim) LIMIT ${Literal.integer(most)}`
+/**
+ * The next queue by name that has jobs, or NULL: one look into `jobs_claim`. MIN is worked out from the index itself. DISTINCT and
+ * ORDER BY … LIMIT 1 are as good only while the statistics are right: with frozen ones both read the whole index (9.7.4).
+ */
+export const nextQueue = (tables: Tables, after: string | undefined): string =>
+  `SELECT MIN(queue) AS queue FROM ${tables.jobs} FORCE INDEX (jobs_claim)`
+  + (after === undefined ? "" : ` WHERE queue > ${Literal.name(after)}`)
 
 /** The types among the first due jobs of each priority level, by `jobs_claim`; locks nothing. */
 export const dueTypes = (tables: Tables, queue: string): string =>

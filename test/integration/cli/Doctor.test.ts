@@ -3,6 +3,7 @@ import { describe, expect, it } from "@effect/vitest"
 import { Effect, Schema } from "effect"
 import { command } from "../../support/CommandRun.js"
 import { emptyDatabase, type Outside, outside } from "../../support/Mysql.js"
+import * as Proxy from "../../support/Proxy.js"
 
 const Findings = Schema.parseJson(
   Schema.Array(
@@ -114,6 +115,26 @@ describe("leasehold doctor", () => {
       const { of } = yield* examine(database.url)
       expect(of("backlog")).toMatchObject([{ level: "warning", advice: "Open it: leasehold resume orders" }])
     })
+  )
+
+  it.scopedLive(
+    "M6: tells of transactions that have been open for long, since the server can purge nothing meanwhile",
+    () =>
+      Effect.gen(function* () {
+        const { url } = yield* migrated
+        const proxy = yield* Proxy.make(url)
+        // A minute is a second here.
+        proxy.rules.push({
+          matches: /innodb_trx/,
+          action: { rewrite: (text) => text.replace("INTERVAL 1 MINUTE", "INTERVAL 1 SECOND") }
+        })
+        const snapshot = yield* outside(url)
+        yield* snapshot.query("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+        yield* Effect.sleep("2500 millis")
+        const told = (yield* examine(proxy.url)).of("transactions")
+        expect(told).toMatchObject([{ level: "warning", advice: expect.stringContaining("old snapshot") }])
+        expect(told[0]?.says).toMatch(/open for more than a minute, the oldest for [0-9]+ seconds/)
+      })
   )
 
   it.scopedLive("has problems with tables that somebody changed, and names the lines", () =>
