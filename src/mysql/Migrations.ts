@@ -20,6 +20,7 @@ import {
 import type { Connections } from "./Connections.js"
 import type { MysqlFault } from "./MysqlFault.js"
 import type { OwnSession } from "./Session.js"
+import { tries } from "./statements/diagnose.js"
 import type { Tables } from "./Tables.js"
 import * as Transaction from "./Transaction.js"
 
@@ -83,6 +84,8 @@ export const run = (
   locked(connections, tables, "migrate", (session) =>
     Effect.gen(function* () {
       yield* session.script([createRecords(tables)])
+      // Whoever may not say that a step is done must not begin one.
+      yield* session.script([tries(tables)["UPDATE on migrations"]])
       const recorded = yield* readRecords(session, tables)
       yield* check(shipped, recorded)
       const missing = missingOf(shipped, recorded)

@@ -30,6 +30,8 @@ export class MysqlFault extends Data.TaggedError("MysqlFault")<{
   readonly code: string
   /** Whether the statement may have been executed although its answer did not come. */
   readonly ambiguous: boolean
+  /** The right that the user lacks, such as `UPDATE on leasehold_jobs`, where the server names it. */
+  readonly right?: string | undefined
 }> {}
 
 const byNumber: { readonly [errno: number]: FaultKind } = {
@@ -100,7 +102,10 @@ export const fromDriver = (error: unknown, sent: boolean): MysqlFault => {
     return new MysqlFault({ kind: "connection", code: `${code ?? "errno"} ${errno}`, ambiguous: sent })
   }
   const kind = errno !== undefined ? byNumber[errno] : undefined
-  if (kind !== undefined) return new MysqlFault({ kind, code: `${code ?? "errno"} ${errno}`, ambiguous: false })
+  if (kind !== undefined) {
+    const right = kind === "denied" ? missingRight(error) : undefined
+    return new MysqlFault({ kind, code: `${code ?? "errno"} ${errno}`, ambiguous: false, right })
+  }
   // Everything that the server itself answered has a positive number and a name that starts with ER_.
   if (errno !== undefined && errno >= 1000 && (code === undefined || code.startsWith("ER_"))) {
     return new MysqlFault({ kind: "other", code: `${code ?? "errno"} ${errno}`, ambiguous: false })
@@ -113,6 +118,18 @@ const errorFields = (error: unknown): { readonly code: string | undefined; reado
   const code = "code" in error && typeof error.code === "string" ? error.code : undefined
   const errno = "errno" in error && typeof error.errno === "number" ? error.errno : undefined
   return { code, errno }
+}
+
+// Nothing but the words of a right and the plain name of a table is taken from the server's text (law 8).
+const deniedCommand =
+  /^([A-Z ]+|SELECT with locking clause) command denied .* table '?`?(?:\w+['`.]+)?([a-z][a-z0-9_]*)['`]*$/
+
+const missingRight = (error: unknown): string | undefined => {
+  const message = typeof error === "object" && error !== null && "message" in error ? String(error.message) : ""
+  const [, command, table] = deniedCommand.exec(message) ?? []
+  if (command === undefined || table === undefined) return undefined
+  // To lock rows takes the right to update them.
+  return `${command === "SELECT with locking clause" ? "UPDATE" : command} on ${table}`
 }
 
 /** The fault of a verb on a session of the library. `repeatable`: doing the verb again does no harm if it had been done. */
@@ -134,6 +151,15 @@ export const toStoreError =
         return new StoreUnavailable({ verb, reason: "read_only", code: fault.code })
       case "row_locked":
         return new StoreUnavailable({ verb, reason: "lock_wait", code: fault.code })
+      case "denied":
+        return new StoreRejected({
+          verb,
+          code: fault.code,
+          hint:
+            fault.right === undefined
+              ? hints.denied
+              : `Grant the database user ${fault.right}; the README lists what each role needs.`
+        })
       default:
         return new StoreRejected({ verb, code: fault.code, hint: hints[fault.kind] })
     }

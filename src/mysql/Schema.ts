@@ -4,7 +4,7 @@
  */
 import { Effect } from "effect"
 import { type Step, statementFor } from "./Migrations.js"
-import type { MysqlFault } from "./MysqlFault.js"
+import { MysqlFault } from "./MysqlFault.js"
 import type { OwnSession } from "./Session.js"
 import * as Statements from "./statements/migrate.js"
 import type { Tables } from "./Tables.js"
@@ -29,7 +29,12 @@ export const replay = (
 ): Effect.Effect<Definitions, MysqlFault> =>
   Effect.gen(function* () {
     for (const step of steps) {
-      yield* session.script([Statements.asTemporary(statementFor(step, { prefix: replayPrefix }))])
+      yield* session.script([Statements.asTemporary(statementFor(step, { prefix: replayPrefix }))]).pipe(
+        // Of temporary tables the server says only that the database is not open to this user (errno 1044).
+        Effect.mapError((fault) =>
+          fault.kind === "denied" && fault.right === undefined ? new MysqlFault({ ...fault, right: temporary }) : fault
+        )
+      )
     }
     return yield* read(session, replayPrefix, tables.prefix)
   }).pipe(
@@ -43,6 +48,8 @@ export const replay = (
 
 /** No install can have it: temporary tables would hide tables of the same name from this session. */
 const replayPrefix = "_replay_"
+
+const temporary = "CREATE TEMPORARY TABLES on the database"
 
 const read = (session: OwnSession, prefix: string, as: string): Effect.Effect<Definitions, MysqlFault> =>
   Effect.gen(function* () {

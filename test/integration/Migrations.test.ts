@@ -190,4 +190,24 @@ describe("migrations", () => {
       expect(columns.map(({ charset }) => charset)).toEqual(["ascii", "utf8mb4"])
     })
   )
+
+  it.scopedLive("I6: make no column that sets itself to now, where the server would make them so", () =>
+    Effect.gen(function* () {
+      const outside = yield* emptyDatabase()
+      const given = "SET SESSION explicit_defaults_for_timestamp = OFF"
+      const connections = yield* Connections.make(
+        { url: Redacted.make(outside.url) },
+        { size: 2, statementTimeout: Duration.seconds(5), settings: `${given}; ${Connections.pinned}` }
+      )
+      yield* Migrations.run(connections, yield* Tables.make("leasehold_"), yield* Migrations.steps)
+      const automatic = outside.query(
+        "SELECT table_name AS name, column_name AS col FROM information_schema.columns WHERE table_schema = DATABASE()"
+          + " AND (data_type = 'timestamp' OR extra LIKE '%on update%' OR column_default LIKE '%CURRENT_TIMESTAMP%')"
+      )
+      expect(yield* automatic).toEqual([])
+      // Such a column would be seen.
+      yield* outside.query(`${given}; CREATE TABLE planted (id INT PRIMARY KEY, at TIMESTAMP)`)
+      expect(yield* automatic).toEqual([{ name: "planted", col: "at" }])
+    })
+  )
 })

@@ -34,4 +34,24 @@ describe("what the server says", () => {
       expect(toStoreError("claim", true)(answer(errno))).toMatchObject({ _tag: "StoreUnavailable" })
     }
   })
+
+  it("of a right that is missing is told by the right and the table, and by no other word of the server", () => {
+    const hintOf = (errno: number, message: string) =>
+      toStoreError("cancel", true)(fromDriver({ errno, code: "ER_DENIED", message }, true))
+    const user = "to user 'canary'@'canary.example'"
+    const rights = {
+      [`UPDATE command denied ${user} for table 'leasehold_jobs'`]: "UPDATE on leasehold_jobs",
+      [`SELECT command denied ${user} for column 'id' in table 'leasehold_jobs'`]: "SELECT on leasehold_jobs",
+      [`SELECT with locking clause command denied ${user} for table \`canary\`.\`jobs\``]: "UPDATE on jobs"
+    }
+    for (const [message, right] of Object.entries(rights)) {
+      const told = hintOf(1142, message)
+      expect(told).toMatchObject({ _tag: "StoreRejected", hint: expect.stringContaining(`user ${right};`) })
+      expect(JSON.stringify(told)).not.toContain("canary")
+    }
+    // Where the words are others, the README has to do.
+    for (const message of [`canary ${user}`, `UPDATE command denied ${user} for table 'Canary; x'`]) {
+      expect(JSON.stringify(hintOf(1142, message))).not.toMatch(/canary/i)
+    }
+  })
 })
