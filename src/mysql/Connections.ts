@@ -68,6 +68,14 @@ export const forCallers =
 /** A session that rested this long may have been closed by the server or a firewall: it is pinged before it is used (F4). */
 const restBeforePing = 1_000
 
+/**
+ * When a ping last failed, by `performance.now()`. What broke that connection while it rested has most likely broken all that
+ * rested then: they are thrown away without one more ping each, which would take a whole timeout where packets just vanish.
+ */
+interface Doubt {
+  since: number
+}
+
 export const make = (
   config: MysqlClientConfig,
   options: ConnectionOptions
@@ -75,6 +83,7 @@ export const make = (
   Effect.map(openPool(config, options), (pool) => {
     const failover = options.failover ?? makeFailover()
     const rested = new WeakMap<Mysql.Connection, number>()
+    const doubt: Doubt = { since: Number.NEGATIVE_INFINITY }
     const opened = new WeakMap<Mysql.Connection, number>()
     pool.on("connection", (connection) => opened.set(connection, performance.now()))
     const isPassedBy = (connection: Mysql.Connection) => (opened.get(connection) ?? 0) <= failover.at
@@ -83,7 +92,7 @@ export const make = (
     }
     const use: Connections["use"] = (body, statementTimeout = options.statementTimeout) =>
       Effect.uninterruptible(
-        Effect.flatMap(acquire(pool, rested, isPassedBy, statementTimeout), (connection) => {
+        Effect.flatMap(acquire(pool, rested, doubt, isPassedBy, statementTimeout), (connection) => {
           const session = makeSession(connection, statementTimeout, noteReadOnly)
           return Effect.onExit(body(session), (exit) =>
             session.broken()
@@ -144,17 +153,22 @@ const openPool = (
 const acquire = (
   pool: Mysql.Pool,
   rested: WeakMap<Mysql.Connection, number>,
+  doubt: Doubt,
   isPassedBy: (connection: Mysql.Connection) => boolean,
   timeout: Duration.Duration
 ): Effect.Effect<Mysql.PoolConnection, MysqlFault> =>
   Effect.flatMap(takeFrom(pool, timeout), (connection) => {
-    const next = Effect.suspend(() => acquire(pool, rested, isPassedBy, timeout))
+    const next = Effect.suspend(() => acquire(pool, rested, doubt, isPassedBy, timeout))
     if (isPassedBy(connection)) return Effect.zipRight(destroy(connection), next)
     const since = rested.get(connection)
     if (since === undefined || performance.now() - since < restBeforePing) return Effect.succeed(connection)
+    if (since <= doubt.since) return Effect.zipRight(destroy(connection), next)
     return answerOf(timeout, connection, (callback) => connection.ping(callback)).pipe(
       Effect.as(connection),
-      Effect.catchAll(() => Effect.zipRight(destroy(connection), next))
+      Effect.catchAll(() => {
+        doubt.since = performance.now()
+        return Effect.zipRight(destroy(connection), next)
+      })
     )
   })
 

@@ -60,32 +60,39 @@ export const database: Layer.Layer<Database> = Layer.scoped(Database, emptyDatab
 
 const statementTimeout = Duration.seconds(5)
 
-/** The store on a database of its own, as the contract suite wants it. */
-export const store: Layer.Layer<JobStore | StoreHarness | Database> = Layer.scopedContext(
-  Effect.gen(function* () {
-    const outsider = yield* Database
-    const tables = yield* Tables.make(Tables.defaultPrefix)
-    const config = { url: Redacted.make(outsider.url) }
-    const open = (size: number, settings: string) => Connections.make(config, { size, statementTimeout, settings })
-    const worker = yield* open(4, Connections.pinned)
-    const client = yield* open(8, Connections.pinned)
-    const transactions = yield* open(8, Connections.forCallers)
-    const { packet } = yield* ServerCheck.identify(client)
-    yield* Migrations.run(client, tables, yield* Migrations.steps)
-    const fronts = new Map()
-    const harness = StoreHarness.of({
-      elapse: (queue, duration) =>
-        Effect.gen(function* () {
-          const back = `INTERVAL ${Math.round(Duration.toMillis(duration) * 1_000)} MICROSECOND`
-          yield* outsider.query(
-            `UPDATE ${tables.jobs} SET due_at = due_at - ${back}, finished_at = finished_at - ${back},`
-              + ` enqueued_at = enqueued_at - ${back}, first_due_at = first_due_at - ${back} WHERE queue = ?`,
-            [queue]
-          )
-          fronts.clear()
-        })
+/**
+ * The store on a database of its own, as the contract suite wants it. `given` is what a server would give to every new session
+ * before the library sets what it relies on.
+ */
+export const storeOn = (given = ""): Layer.Layer<JobStore | StoreHarness | Database> =>
+  Layer.scopedContext(
+    Effect.gen(function* () {
+      const outsider = yield* Database
+      const tables = yield* Tables.make(Tables.defaultPrefix)
+      const config = { url: Redacted.make(outsider.url) }
+      const open = (size: number, settings: string) =>
+        Connections.make(config, { size, statementTimeout, settings: given + settings })
+      const worker = yield* open(4, Connections.pinned)
+      const client = yield* open(8, Connections.pinned)
+      const transactions = yield* open(8, Connections.forCallers)
+      const { packet } = yield* ServerCheck.identify(client)
+      yield* Migrations.run(client, tables, yield* Migrations.steps)
+      const fronts = new Map()
+      const harness = StoreHarness.of({
+        elapse: (queue, duration) =>
+          Effect.gen(function* () {
+            const back = `INTERVAL ${Math.round(Duration.toMillis(duration) * 1_000)} MICROSECOND`
+            yield* outsider.query(
+              `UPDATE ${tables.jobs} SET due_at = due_at - ${back}, finished_at = finished_at - ${back},`
+                + ` enqueued_at = enqueued_at - ${back}, first_due_at = first_due_at - ${back} WHERE queue = ?`,
+              [queue]
+            )
+            fronts.clear()
+          })
+      })
+      const jobStore = MysqlJobStore.make({ tables, worker, client, transactions, statementTimeout, packet, fronts })
+      return Context.make(JobStore, jobStore).pipe(Context.add(StoreHarness, harness))
     })
-    const jobStore = MysqlJobStore.make({ tables, worker, client, transactions, statementTimeout, packet, fronts })
-    return Context.make(JobStore, jobStore).pipe(Context.add(StoreHarness, harness))
-  })
-).pipe(Layer.provideMerge(database), Layer.orDie)
+  ).pipe(Layer.provideMerge(database), Layer.orDie)
+
+export const store = storeOn()

@@ -25,6 +25,8 @@ export interface Proxy {
   readonly aim: (target: string) => Effect.Effect<void>
   /** Answers new connections with an error 1040, as a server does that has too many. */
   readonly full: (on: boolean) => Effect.Effect<void>
+  /** From now on nothing comes back on the connections that are open now, as when a firewall has forgotten them. */
+  readonly silence: Effect.Effect<void>
   /** Cuts every connection that is open now. */
   readonly cut: Effect.Effect<void>
   /** Connections that the server has open through the proxy now. */
@@ -107,6 +109,9 @@ export const make = (target: string): Effect.Effect<Proxy, never, Scope.Scope> =
         Effect.sync(() => {
           state.full = on
         }),
+      silence: Effect.sync(() => {
+        for (const link of links) link.silence()
+      }),
       cut,
       open: () => links.size,
       suffered: () => ({ cut: cuts, refused, heldBack: state.heldBack })

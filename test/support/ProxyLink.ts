@@ -83,6 +83,10 @@ export class Link {
     this.server.destroy()
   }
 
+  silence(): void {
+    this.muted = { action: "hang", onHit: undefined }
+  }
+
   resume(): void {
     for (const deliver of this.held.splice(0)) deliver()
   }

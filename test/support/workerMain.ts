@@ -20,6 +20,8 @@ export interface Setup {
   /** `sleep`: waits so many milliseconds. `spin`: blocks the event loop so long. `die`: kills its own process. */
   readonly work: "sleep" | "spin" | "die"
   readonly millis: number
+  /** Milliseconds by which its wall clock is off. Default: it is not touched. */
+  readonly clock?: number
 }
 
 /** The job that these workers know. */
@@ -80,4 +82,10 @@ const main = (setup: Setup) => {
 }
 
 const setup = process.argv[2]
-if (setup?.startsWith("{") === true) main(JSON.parse(setup) as Setup)
+/** The module is loaded only where it is wanted: it changes the clock of whoever loads it. */
+const start = async (parsed: Setup) => {
+  if (parsed.clock !== undefined) (await import("../torture/SkewedClock.js")).set(parsed.clock)
+  main(parsed)
+}
+
+if (setup?.startsWith("{") === true) void start(JSON.parse(setup) as Setup)
