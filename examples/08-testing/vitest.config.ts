@@ -8,9 +8,10 @@ export default defineConfig({
   resolve: {
     alias: [
       { find: /^leasehold$/, replacement: source("index.ts") },
-      { find: /^leasehold\/testing$/, replacement: source("testing/index.ts") }
+      { find: /^leasehold\/testing$/, replacement: source("testing/index.ts") },
+      { find: /^leasehold\/testing\/vitest$/, replacement: source("testing/vitest.ts") }
     ]
   },
-  // A rehearsal runs a job about a hundred times.
+  // A rehearsal runs a job about a hundred times: see docs/testing.md.
   test: { testTimeout: 60_000 }
 })

@@ -1,5 +1,6 @@
 /**
  * The queue without a database: the same contract in memory, on whatever `Clock` the program runs with, `TestClock` too.
+ * What costs time in tests with it are rehearsals: see `Rehearsal` for the timeout that they need.
  *
  * @module
  */

@@ -30,6 +30,9 @@ import {
   type TransactionAborted
 } from "../QueueError.js"
 import * as Attempts from "./Attempts.js"
+import * as Snapshots from "./Snapshot.js"
+
+export type { Snapshot, SnapshotJob, SnapshotOptions } from "./Snapshot.js"
 
 /** A job whose results can be read: any that `Job.make` made. */
 export type Drainable = Job.Any & {
@@ -241,6 +244,13 @@ export const enqueued = <Type extends string, P, S, E>(
       )
     )
   })
+
+/**
+ * All jobs of the memory queue as they stand now, as a plain value for the matchers of `leasehold/testing/vitest`:
+ * `expect(yield* TestQueue.snapshot()).toHaveEnqueued(ExportOrder, { orderId: 7 })`.
+ */
+export const snapshot: (options?: Snapshots.SnapshotOptions) => Effect.Effect<Snapshots.Snapshot, never, MemoryTable> =
+  Snapshots.take
 
 /** The job is not held by anybody, so there is no lease to lose. */
 export class NotRunning extends Data.TaggedError("NotRunning")<{ readonly jobId: JobId; readonly state: JobState }> {

@@ -1,12 +1,12 @@
 /**
  * What a newcomer does, in a folder of his own: the packed package, the README's install line, its five-minute program as it
- * is printed there, and the command that shows what became of it.
+ * is printed there, the command that shows what became of it, and the test of the page on tests.
  */
 import { execFile } from "node:child_process"
 import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { promisify } from "node:util"
+import { promisify, stripVTControlCharacters } from "node:util"
 import { expect, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { start } from "../support/CommandRun.js"
@@ -28,7 +28,7 @@ const typed = (line: string, cwd: string) =>
       env,
       maxBuffer: 16 * 1024 * 1024
     })
-    return `${stdout}\n${stderr}`
+    return stripVTControlCharacters(`${stdout}\n${stderr}`)
   })
 
 /** The package as it would be published, built from this very source: the path of its tarball. */
@@ -64,6 +64,12 @@ const only = (path: string, title: string, language: string, word: string): stri
   return found[0]?.text ?? ""
 }
 
+/** An install line as it is printed, which asks the registry no more than it must. */
+const quietly = (install: string) =>
+  install.replaceAll("npm install ", "npm install --prefer-offline --no-audit --no-fund ")
+
+const compile = (file: string) => `npx tsc --noEmit --strict --skipLibCheck --module nodenext --target es2022 ${file}`
+
 const printedUrl = "mysql://root@127.0.0.1:3306/app"
 
 layer(database, { excludeTestServices: true, timeout: "5 minutes" })("a newcomer", (it) => {
@@ -80,16 +86,11 @@ layer(database, { excludeTestServices: true, timeout: "5 minutes" })("a newcomer
         const home = yield* folder("newcomer")
         yield* typed("npm init --yes && npm pkg set type=module", home)
         const install = only("README.md", "Five minutes", "sh", "npm install leasehold")
-        yield* typed(
-          install
-            .replace("npm install leasehold", `npm install ${tarball}`)
-            .replaceAll("npm install ", "npm install --prefer-offline --no-audit --no-fund "),
-          home
-        )
+        yield* typed(quietly(install.replace("npm install leasehold", `npm install ${tarball}`)), home)
 
         const program = only("README.md", "Five minutes", "ts", "Worker.layer")
         writeFileSync(join(home, "receipts.ts"), `${program}\n`)
-        yield* typed("npx tsc --noEmit --strict --skipLibCheck --module nodenext --target es2022 receipts.ts", home)
+        yield* typed(compile("receipts.ts"), home)
         const printed = yield* typed(withUrl(only("README.md", "Five minutes", "sh", "receipts.ts")), home)
         expect(printed).toContain("*** Receipt: 1 × teapot ***")
         expect(printed).toMatch(/Done.*printed.*true/s)
@@ -113,6 +114,12 @@ layer(database, { excludeTestServices: true, timeout: "5 minutes" })("a newcomer
         expect(yield* typed(withUrl(only("README.md", "Five minutes", "sh", "leasehold counts")), home)).toMatch(
           /^receipts +0 +0 +2 +0 +0$/m
         )
+
+        // The tests of a program, by the page on them.
+        yield* typed(quietly(only("docs/testing.md", "A first test", "sh", "npm install")), home)
+        writeFileSync(join(home, "receipts.test.ts"), `${only("docs/testing.md", "A first test", "ts", "it.effect")}\n`)
+        yield* typed(compile("receipts.test.ts"), home)
+        expect(yield* typed("npx vitest run", home)).toMatch(/Tests +2 passed \(2\)/)
       }),
     // About a minute on two idle cores; this bound is for a machine that does much else.
     480_000
