@@ -35,6 +35,7 @@ export const doctor = Verb.make(
     examples: [
       "leasehold doctor",
       "leasehold doctor --role work --processes 8 --app-pool 10",
+      "leasehold doctor --role migrate    # before a deploy, as the user who migrates",
       "leasehold doctor --strict --json   # in CI"
     ]
   },
@@ -42,7 +43,7 @@ export const doctor = Verb.make(
     ...Connection.options,
     role: Options.choice("role", Rights.roles).pipe(
       Options.withDescription(
-        `What this user is to do: ${Rights.roles.join(", ")}; a right that it lacks for that is a problem. Default: all are looked at`
+        `What this user is to do: ${Rights.roles.join(", ")}; a right that it lacks for that is a problem. Default: the first three are looked at`
       ),
       Options.optional
     ),
@@ -108,7 +109,10 @@ const tablesOf = (connected: Connected, role: Rights.Role | undefined) =>
     const steps = yield* Migrations.steps
     const verified = yield* Effect.either(Migrations.verify(connections, tables, steps))
     if (verified._tag === "Left") {
-      return [problem("tables", explain(verified.left).message, "Run leasehold migrate, and doctor again.")]
+      return [
+        ...(yield* look(connected, "rights", (session) => Rights.examineBefore(session, tables, role))),
+        problem("tables", explain(verified.left).message, "Run leasehold migrate, and doctor again.")
+      ]
     }
     return [
       ...(yield* look(connected, "rights", (session) => Rights.examine(session, tables, role))),

@@ -48,7 +48,13 @@ export const oldTransactions =
   "SELECT COUNT(*) AS transactions, CAST(MAX(TIMESTAMPDIFF(SECOND, trx_started, NOW())) AS CHAR) AS seconds"
   + " FROM information_schema.innodb_trx WHERE trx_started < NOW() - INTERVAL 1 MINUTE"
 
-/** Statements that touch no row and need a right each: the server checks rights before it looks for rows. */
+/** A definition that no table can have. The server checks rights before it looks at definitions, and names before these. */
+const impossible = "(twice INT, twice INT)"
+
+/**
+ * Statements that change nothing and need a right each: the server checks rights before it looks for tables, rows and
+ * definitions. Those that would create a table end in error 1050 or 1060 for who may do it.
+ */
 export const tries = (tables: Tables) => ({
   "SELECT on jobs": `SELECT id FROM ${tables.jobs} WHERE FALSE`,
   "INSERT on jobs":
@@ -65,5 +71,14 @@ export const tries = (tables: Tables) => ({
     + " SELECT 0, 0, '', '', UTC_TIMESTAMP(6) FROM DUAL WHERE FALSE",
   "DELETE on refusals": `DELETE FROM ${tables.refusals} WHERE FALSE`,
   "SELECT on migrations": `SELECT step FROM ${tables.migrations} WHERE FALSE`,
-  "UPDATE on migrations": `UPDATE ${tables.migrations} SET step = 1 WHERE FALSE`
+  "UPDATE on migrations": `UPDATE ${tables.migrations} SET step = 1 WHERE FALSE`,
+  "INSERT on migrations":
+    `INSERT INTO ${tables.migrations} (step, name, checksum, started_at)`
+    + " SELECT 0, '', '', UTC_TIMESTAMP(6) FROM DUAL WHERE FALSE",
+  "DELETE on migrations": `DELETE FROM ${tables.migrations} WHERE FALSE`,
+  "CREATE on jobs": `CREATE TABLE ${tables.jobs} ${impossible}`,
+  "CREATE on queues": `CREATE TABLE ${tables.queues} ${impossible}`,
+  "CREATE on refusals": `CREATE TABLE ${tables.refusals} ${impossible}`,
+  "CREATE on migrations": `CREATE TABLE ${tables.migrations} ${impossible}`,
+  "CREATE TEMPORARY TABLES on the database": `CREATE TEMPORARY TABLE _doctor_ ${impossible}`
 })

@@ -184,6 +184,79 @@ describe("leasehold doctor", () => {
     })
   )
 
+  describe("the rights of who migrates", () => {
+    const all = "CREATE, SELECT, INSERT, UPDATE ON *"
+    const tablesOf = (database: Outside) =>
+      database.query("SELECT table_name AS name FROM information_schema.tables WHERE table_schema = DATABASE()")
+
+    it.scopedLive("are known before there is any table, and trying them makes none", () =>
+      Effect.gen(function* () {
+        const database = yield* emptyDatabase()
+        const may = yield* user(database, "doctor_migrator", [all])
+        const migrator = yield* examine(may, ["--role", "migrate"])
+        expect(migrator.of("rights")).toMatchObject([{ level: "ok", says: "the user may migrate" }])
+        // Unasked, since that is what has to be done next.
+        expect((yield* examine(may)).of("rights")).toMatchObject([{ level: "ok", says: "the user may migrate" }])
+        expect(yield* tablesOf(database)).toEqual([])
+        expect(yield* command(["migrate"], { url: may })).toMatchObject({ code: 0 })
+        const after = yield* tablesOf(database)
+        expect((yield* examine(may, ["--role", "migrate"])).levels("rights")).toEqual(["ok"])
+        expect(yield* tablesOf(database)).toEqual(after)
+      })
+    )
+
+    // With one right less, a migration fails, and the doctor has said so, before and after there are tables.
+    it.scopedLive.each(["CREATE", "SELECT", "INSERT", "UPDATE"])("without %s it is a problem", (lacking) =>
+      Effect.gen(function* () {
+        const fresh = yield* emptyDatabase()
+        const rest = `${["CREATE", "SELECT", "INSERT", "UPDATE"].filter((right) => right !== lacking).join(", ")} ON *`
+        const url = yield* user(fresh, "doctor_less", [rest])
+        const before = yield* examine(url, ["--role", "migrate"])
+        expect(before.code).toBe(6)
+        expect(before.of("rights").map(({ says }) => says)).toEqual([
+          lacking === "CREATE"
+            ? "the user may not migrate: it lacks CREATE on migrations, CREATE on jobs, CREATE on queues, CREATE on refusals"
+            : `the user may not migrate: it lacks ${lacking} on migrations`
+        ])
+        expect(yield* command(["migrate"], { url })).toMatchObject({ code: 3 })
+      })
+    )
+
+    it.scopedLive("are nothing that a worker's user is told of, unless it is asked for", () =>
+      Effect.gen(function* () {
+        const database = yield* migrated
+        const url = yield* user(database, "doctor_worker", ["SELECT, INSERT, UPDATE, DELETE ON *"])
+        expect((yield* examine(url)).of("rights").map(({ says }) => says)).toEqual([
+          "the user may produce",
+          "the user may operate",
+          "the user may work"
+        ])
+        const migrator = yield* examine(url, ["--role", "migrate"])
+        expect(migrator.levels("rights")).toEqual(["problem"])
+        expect(migrator.code).toBe(6)
+      })
+    )
+
+    it.scopedLive("to repair, it takes temporary tables and DELETE besides", () =>
+      Effect.gen(function* () {
+        const database = yield* migrated
+        const url = yield* user(database, "doctor_repair", [all])
+        expect((yield* examine(url, ["--role", "repair"])).of("rights")).toMatchObject([
+          {
+            level: "problem",
+            says: "the user may not repair: it lacks CREATE TEMPORARY TABLES on the database, DELETE on migrations"
+          }
+        ])
+        const more = yield* user(database, "doctor_repairer", [
+          all,
+          "CREATE TEMPORARY TABLES ON *",
+          "DELETE ON leasehold_migrations"
+        ])
+        expect((yield* examine(more, ["--role", "repair"])).levels("rights")).toEqual(["ok"])
+      })
+    )
+  })
+
   it.scopedLive("--strict makes problems of warnings, and too many processes are one", () =>
     Effect.gen(function* () {
       const { url } = yield* migrated
