@@ -13,6 +13,8 @@ export interface Settings {
   readonly concurrency: Option.Option<number>
   /** Bytes of an encoded payload. */
   readonly payload: number
+  /** The server was started with a binary log. */
+  readonly binlog: boolean
   /** What is measured in turn with this library, in the cases that the others can do, too. */
   readonly peers: ReadonlyArray<Peer>
 }

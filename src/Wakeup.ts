@@ -1,11 +1,10 @@
 /**
  * Signals within one process that a queue has got work, so that a worker need not wait for its next poll.
  *
- * They are hints: a poll finds every job without them. Workers of other processes are not told.
- *
- * @module
+ * They are hints: a poll finds every job without them. Of what other processes commit only a tailer of the binary log tells.
  */
-import { Context, Effect, FiberSet, Layer, Queue as Mailbox, type Scope } from "effect"
+import { Context, type Duration, Effect, FiberSet, Layer, Queue as Mailbox, type Scope } from "effect"
+import * as Timer from "./Timer.js"
 
 /** The ear of one claim loop. */
 export interface Signal {
@@ -26,6 +25,16 @@ export class Wakeup extends Context.Tag("leasehold/Wakeup")<
      * milliseconds. So a worker hears of it late, never early (ruling 14); after that its poll finds it.
      */
     readonly notifyLater: (queue: string) => Effect.Effect<void>
+    /**
+     * Some process has committed jobs of these queues, or of any. Signals each once within `spread`, at random, so that the
+     * workers of many processes do not all ask at the same instant, and once more 100 ms later: the binary log may show a
+     * transaction a moment before others can read it. What comes within that time is one signal, and so is what comes within
+     * 20 ms after one.
+     */
+    readonly notifyCommitted: (
+      queues: Iterable<string> | "every queue",
+      spread: Duration.Duration
+    ) => Effect.Effect<void>
     /** An ear for the signals of a queue, until the scope closes. */
     readonly subscribe: (queue: string) => Effect.Effect<Signal, never, Scope.Scope>
   }
@@ -34,10 +43,15 @@ export class Wakeup extends Context.Tag("leasehold/Wakeup")<
 const firstDelay = 10
 const lastDelay = 640
 
+/** Milliseconds from a signal of `notifyCommitted` to the next one of the same queue at the earliest, and to its repetition. */
+const leastGap = 20
+const repetition = 100
+
 /** Signals for as long as the scope is open. */
 export const make: Effect.Effect<Wakeup["Type"], never, Scope.Scope> = Effect.gen(function* () {
   const ears = new Map<string, Set<Mailbox.Queue<void>>>()
   const backOffs = new Map<string, BackOff>()
+  const committed = new Map<string, Effect.Latch>()
   const fibers = yield* FiberSet.make<void>()
 
   const notify = (queue: string) =>
@@ -59,8 +73,38 @@ export const make: Effect.Effect<Wakeup["Type"], never, Scope.Scope> = Effect.ge
       }
     })
 
+  const gather = (queue: string, more: Effect.Latch, spread: Duration.Duration) =>
+    Effect.gen(function* () {
+      do {
+        yield* Timer.sleepSome(spread, 0)
+        yield* more.close
+        yield* notify(queue)
+        yield* Effect.sleep(leastGap)
+      } while (
+        yield* Effect.raceFirst(Effect.as(more.await, true), Effect.as(Effect.sleep(repetition - leastGap), false))
+      )
+      // Before the signal: what comes from now on begins anew, and what came just before is told by this one.
+      committed.delete(queue)
+      yield* notify(queue)
+    })
+
   return {
     notify,
+    notifyCommitted: (queues, spread) =>
+      Effect.suspend(() =>
+        Effect.forEach(
+          queues === "every queue" ? Array.from(ears.keys()) : queues,
+          (queue) => {
+            if ((ears.get(queue)?.size ?? 0) === 0) return Effect.void
+            const gathering = committed.get(queue)
+            if (gathering !== undefined) return gathering.open
+            const more = Effect.unsafeMakeLatch(false)
+            committed.set(queue, more)
+            return FiberSet.run(fibers, Effect.interruptible(gather(queue, more, spread)))
+          },
+          { discard: true }
+        )
+      ),
     notifyLater: (queue) =>
       Effect.suspend(() => {
         const running = backOffs.get(queue)

@@ -8,6 +8,7 @@
 
 export * as Attempt from "./Attempt.js"
 export * as Enqueuer from "./adapters/Enqueuer.js"
+export * as Wakeup from "./BinlogWakeup.js"
 export * as Job from "./Job.js"
 export * as JobFailure from "./JobFailure.js"
 export * as JobRecord from "./JobRecord.js"
@@ -22,5 +23,4 @@ export * as Payload from "./Payload.js"
 export * as Queue from "./Queue.js"
 export * as QueueError from "./QueueError.js"
 export * as RetryPolicy from "./RetryPolicy.js"
-export * as Wakeup from "./Wakeup.js"
 export * as Worker from "./Worker.js"

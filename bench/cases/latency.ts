@@ -31,18 +31,20 @@ const sameProcess = (settings: Settings): Variant => {
   }
 }
 
-const otherProcess = (settings: Settings, poll: number): Variant => {
+const otherProcess = (settings: Settings, poll: number, binlog = false): Variant => {
   const { concurrency, jobs, setup } = read(settings, 100)
   return {
-    name: `another process, poll ${poll} ms`,
+    name: binlog ? "another process, binary log" : `another process, poll ${poll} ms`,
     peer: "leasehold",
     jobs,
     concurrency,
     settings: { poll_ms: poll },
     sample: Effect.gen(function* () {
       const { url, ...session } = yield* Database.migrated
-      const worker = yield* Child.start({ ...setup, act: "serve", url, poll })
+      const worker = yield* Child.start({ ...setup, act: "serve", url, poll, binlog })
       yield* worker.go
+      // The log is read a moment after the worker has started.
+      if (binlog) yield* Effect.sleep("2 seconds")
       const client = yield* Child.start({ ...setup, act: "ask", url })
       yield* client.go
       const asked = yield* Effect.replicateEffect(client.mark, jobs)
@@ -68,5 +70,10 @@ const read = (settings: Settings, fallback: number) => {
 export const latency: Case = {
   name: "latency",
   about: "from the call of enqueue to the start of the handler, on an idle queue",
-  variants: (settings) => [sameProcess(settings), otherProcess(settings, 1_000), otherProcess(settings, 100)]
+  variants: (settings) => [
+    sameProcess(settings),
+    otherProcess(settings, 1_000),
+    otherProcess(settings, 100),
+    ...(settings.binlog ? [otherProcess(settings, 1_000, true)] : [])
+  ]
 }

@@ -34,6 +34,8 @@ export class Setup extends Schema.Class<Setup>("Setup")({
   handler: Schema.optionalWith(Schema.Literal("end", "hang"), { default: () => "end" as const }),
   /** Queues that a worker serves, each with its own type of job. */
   queues: Schema.optionalWith(Schema.Number, { default: () => 1 }),
+  /** Whether workers hear of jobs by the binary log. */
+  binlog: Schema.optionalWith(Schema.Boolean, { default: () => false }),
   /** Whether `serve` prints a line for each start. */
   sayStarts: Schema.optionalWith(Schema.Boolean, { default: () => true }),
   /** `default`: as the README has it. `best`: the best settings found for this system. */

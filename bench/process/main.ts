@@ -3,7 +3,7 @@
  */
 import { MysqlClient } from "@effect/sql-mysql2"
 import { Effect, Fiber, Layer, Logger, LogLevel, Redacted, Schema } from "effect"
-import { MysqlQueue, Queue, Worker } from "../../src/index.js"
+import { MysqlQueue, Queue, Wakeup, Worker } from "../../src/index.js"
 import { onQueue, payload, Work } from "../Work.js"
 import { Done, Mark, Ready, Setup } from "./Lines.js"
 import { monotonic } from "./Monotonic.js"
@@ -145,7 +145,8 @@ const program = (setup: Setup) =>
   Effect.gen(function* () {
     const tally = yield* Tally.make(setup.jobs)
     const parent = yield* listen(tally)
-    const live = handlers(setup, tally).pipe(
+    const wakeups = setup.binlog ? Wakeup.layerBinlog() : Layer.effect(Wakeup.Wakeup, Wakeup.Wakeup)
+    const live = Layer.merge(handlers(setup, tally), wakeups).pipe(
       Layer.provideMerge(
         MysqlQueue.layer({ migrate: "off", connections: { client: Math.max(8, Math.min(100, setup.concurrency)) } })
       ),

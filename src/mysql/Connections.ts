@@ -104,6 +104,28 @@ export const make = (
     return { use }
   })
 
+/** The application's configuration for the driver, but for how the application likes its own rows. */
+export const driverOptions = (config: MysqlClientConfig): Mysql.PoolOptions => ({
+  ...config.poolConfig,
+  ...(config.url === undefined
+    ? {
+        ...(config.host === undefined ? {} : { host: config.host }),
+        ...(config.port === undefined ? {} : { port: config.port }),
+        ...(config.database === undefined ? {} : { database: config.database }),
+        ...(config.username === undefined ? {} : { user: config.username }),
+        ...(config.password === undefined ? {} : { password: Redacted.value(config.password) })
+      }
+    : { uri: Redacted.value(config.url) }),
+  supportBigNumbers: true,
+  bigNumberStrings: false,
+  // With typeCast false, mysql2 3.24 even loses its place in prepared ones.
+  rowsAsArray: false,
+  nestTables: false,
+  typeCast: true,
+  namedPlaceholders: false,
+  charset: "utf8mb4"
+})
+
 const openPool = (
   config: MysqlClientConfig,
   options: ConnectionOptions
@@ -111,25 +133,8 @@ const openPool = (
   Effect.acquireRelease(
     Effect.sync(() => {
       const pool = Mysql.createPool({
-        ...config.poolConfig,
-        ...(config.url === undefined
-          ? {
-              ...(config.host === undefined ? {} : { host: config.host }),
-              ...(config.port === undefined ? {} : { port: config.port }),
-              ...(config.database === undefined ? {} : { database: config.database }),
-              ...(config.username === undefined ? {} : { user: config.username }),
-              ...(config.password === undefined ? {} : { password: Redacted.value(config.password) })
-            }
-          : { uri: Redacted.value(config.url) }),
+        ...driverOptions(config),
         multipleStatements: true,
-        supportBigNumbers: true,
-        bigNumberStrings: false,
-        // How the application likes its own rows. With typeCast false, mysql2 3.24 even loses its place in prepared ones.
-        rowsAsArray: false,
-        nestTables: false,
-        typeCast: true,
-        namedPlaceholders: false,
-        charset: "utf8mb4",
         connectTimeout: Duration.toMillis(options.statementTimeout),
         connectionLimit: options.size,
         waitForConnections: true,
