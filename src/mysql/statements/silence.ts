@@ -10,7 +10,10 @@ import type { Tables } from "../Tables.js"
 /** What the server gives to everybody: how long his transactions take is the caller's own affair. */
 export const callersSilence = "SET SESSION wait_timeout = DEFAULT"
 
-/** Until the end of a lease, and a moment: after it nothing is completed under it, and the job is to be taken over. */
+/**
+ * Five minutes more than is left of the lease. The locked row keeps the job for its holder beyond the lease too, so a live one may
+ * take his time; of one that vanished, the job is free again after it.
+ */
 export const silenceWithin = (tables: Tables, { jobId }: Lease): string =>
-  "SET SESSION wait_timeout = (SELECT GREATEST(COALESCE(TIMESTAMPDIFF(SECOND, UTC_TIMESTAMP(6), MAX(due_at)), 0), 0) + 2"
+  "SET SESSION wait_timeout = (SELECT GREATEST(COALESCE(TIMESTAMPDIFF(SECOND, UTC_TIMESTAMP(6), MAX(due_at)), 0), 0) + 300"
   + ` FROM ${tables.jobs} WHERE id = ${Literal.digits(jobId)})`
