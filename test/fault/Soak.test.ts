@@ -12,11 +12,11 @@ layer(NodeContext.layer, { excludeTestServices: true, timeout: "1 minute" })("th
     "O3: are the same after thousands of jobs and empty polls, cut connections, starts and stops",
     () =>
       Effect.gen(function* () {
-        const report = yield* soak({ jobs: 3_000, polls: 2_000, cuts: 48, starts: 48, counts: 2 })
+        const report = yield* soak({ jobs: 2_000, polls: 1_500, cuts: 48, starts: 48, counts: 2 })
         expect(Soak.grown(report), Soak.table(report)).toEqual([])
         expect(report.map(({ phase }) => phase)).toEqual(["jobs", "empty polls", "connection cuts", "starts and stops"])
         // Each poll asked the server.
-        expect(report[1]?.statements).toBeGreaterThan(2_000)
+        expect(report[1]?.statements).toBeGreaterThan(1_500)
       }),
     120_000
   )

@@ -98,16 +98,16 @@ export const checkServer = (observer: Connection, url: string, database: string)
     (one) => Effect.promise(() => one.end())
   )
 
-/** How many statements the sessions that are open now have sent since each was opened. */
-export const statements = (observer: Connection, database: string): Effect.Effect<number> =>
+/** How many statements each session that is open now has sent, by its id. */
+export const statements = (observer: Connection, database: string): Effect.Effect<ReadonlyMap<number, number>> =>
   Effect.promise(async () => {
     const [rows] = await observer.query<Array<RowDataPacket>>(
-      "SELECT SUM(s.variable_value) AS sent FROM performance_schema.threads AS t"
+      "SELECT t.processlist_id AS id, s.variable_value AS sent FROM performance_schema.threads AS t"
         + " JOIN performance_schema.status_by_thread AS s ON s.thread_id = t.thread_id"
         + " WHERE t.processlist_db = ? AND s.variable_name = 'Questions'",
       [database]
     )
-    return Number(rows[0]?.["sent"])
+    return new Map(rows.map((row) => [Number(row["id"]), Number(row["sent"])]))
   })
 
 /**

@@ -29,7 +29,7 @@ const row = (name: string, cells: ReadonlyArray<string | number>): string =>
   `  ${name.padEnd(14)}${cells.map((cell) => String(cell).padStart(11)).join("")}`
 
 const rowsOf = ({ after, before, phase, seconds, statements, times }: Phase): ReadonlyArray<string> => [
-  `  ${times} ${phase}, ${seconds} s, ${statements} statements of the sessions that were left`,
+  `  ${times} ${phase}, ${seconds} s, ${statements} statements of the sessions that are still open`,
   ...(
     [
       ["before", before],

@@ -29,7 +29,7 @@ export interface Phase {
   readonly phase: string
   readonly times: number
   readonly seconds: number
-  /** What the sessions sent that were open at its end. */
+  /** Sent meanwhile by the sessions that were open at its end. */
   readonly statements: number
   readonly before: Counts.Counts
   readonly after: Counts.Counts
@@ -56,7 +56,8 @@ const main = (setup: Setup) =>
         const from = performance.now()
         yield* act(times)
         const seconds = Math.round((performance.now() - from) / 100) / 10
-        const statements = (yield* Counts.statements(observer, database)) - sent
+        let statements = 0
+        for (const [id, all] of yield* Counts.statements(observer, database)) statements += all - (sent.get(id) ?? 0)
         const after = yield* take
         phases.push({ phase: name, times, seconds, statements, before, after, grown: Counts.grown(before, after) })
         yield* Effect.sync(() => process.stderr.write(`${name}: ${times} in ${seconds} s\n`))
