@@ -4,7 +4,7 @@
  * Group commit: whatever waits goes together, and a lone settlement goes at once. A settlement is tried again through
  * everything that can pass, for as long as its lease is trusted, and is never sent after (ruling 17).
  */
-import { Duration, Effect, Either, Exit, FiberId, FiberSet, Queue as Mailbox, Option, type Scope } from "effect"
+import { Duration, Effect, Either, Exit, FiberId, FiberSet, Option, type Scope } from "effect"
 import * as Attempt from "./Attempt.js"
 import * as FaultLog from "./FaultLog.js"
 import { LeaseLost } from "./JobFailure.js"
@@ -51,7 +51,6 @@ const mostCalls = 2
  * flush to disk whatever its size. They wait no longer than this for it.
  */
 const longestGathering = Duration.millis(20)
-
 interface Item {
   readonly held: Held
   settlement: Settlement
@@ -67,7 +66,6 @@ interface Item {
 /** A settler for as long as the scope is open. */
 export const make = (store: JobStore["Type"]): Effect.Effect<Settler, never, Scope.Scope> =>
   Effect.gen(function* () {
-    const waiting = yield* Mailbox.unbounded<Item>()
     const open = new Set<Item>()
     // Last of all: nobody waits for a settler that is gone.
     yield* Effect.addFinalizer(() =>
@@ -76,37 +74,12 @@ export const make = (store: JobStore["Type"]): Effect.Effect<Settler, never, Sco
       })
     )
     const fibers = yield* FiberSet.make<void>()
-    const sender = new Sender(store, fibers, (item) => open.has(item))
-    let calls = 0
-    const noCall = Effect.unsafeMakeLatch(true)
-    const roomForCall = Effect.unsafeMakeLatch(true)
-    const countCall = (change: 1 | -1) =>
-      Effect.suspend(() => {
-        calls += change
-        return Effect.zipRight(
-          calls === 0 ? noCall.open : noCall.close,
-          calls < mostCalls ? roomForCall.open : roomForCall.close
-        )
-      })
-    const write = (items: ReadonlyArray<Item>) =>
-      Effect.forEach(batches(items), (batch) => sender.send(batch), { discard: true }).pipe(
-        Effect.ensuring(countCall(-1))
-      )
-    const gather = Effect.suspend(() =>
-      calls > 0
-        ? Effect.raceFirst(noCall.await, Effect.sleep(longestGathering))
-        : // One turn of the scheduler, so that handlers which end together are written together.
-          Effect.yieldNow()
+    const fork = yield* store.detached(Effect.interruptible(FiberSet.runtime(fibers)<never>()))
+    const sender = new Sender(
+      store,
+      (effect) => void fork(effect),
+      (item) => open.has(item)
     )
-    const dispatch = Effect.gen(function* () {
-      yield* roomForCall.await
-      const first = yield* Mailbox.take(waiting)
-      yield* gather
-      const rest = yield* Mailbox.takeUpTo(waiting, batchSize - 1)
-      yield* countCall(1)
-      yield* FiberSet.run(fibers, write([first, ...rest]))
-    })
-    yield* Effect.forever(dispatch).pipe(store.detached, Effect.interruptible, Effect.forkScoped)
     const send: Settler["send"] = (held, settlement, verb, answer) => {
       const once: Answer = (exit) => {
         if (open.delete(item)) answer(exit)
@@ -114,19 +87,71 @@ export const make = (store: JobStore["Type"]): Effect.Effect<Settler, never, Sco
       const item: Item = { held, settlement, verb, answer: once, tries: 0, rejections: 0, unknown: false }
       open.add(item)
       held.conclude()
-      Mailbox.unsafeOffer(waiting, item)
+      sender.gathering.add(item)
     }
     return { send, settle: (held, settlement, verb) => Effect.async((resume) => send(held, settlement, verb, resume)) }
   })
 
+/** What waits to be sent, and when it goes. */
+class Gathering {
+  private readonly waiting: Array<Item> = []
+  private calls = 0
+  /** The next batch goes by itself, after a turn of the scheduler or when the calls under way take too long. */
+  private awaited = false
+
+  constructor(
+    private readonly fork: (effect: Effect.Effect<void>) => void,
+    private readonly send: (batch: ReadonlyArray<Item>) => Effect.Effect<void>
+  ) {}
+
+  add(item: Item): void {
+    this.waiting.push(item)
+    if (this.awaited) return
+    this.awaited = true
+    // One turn, so that handlers which end together are written together.
+    const pause = this.calls === 0 ? Effect.yieldNow() : Effect.sleep(longestGathering)
+    this.fork(
+      Effect.map(pause, () => {
+        this.awaited = false
+        this.next()
+      })
+    )
+  }
+
+  /** Counts a call to the store while it is under way. */
+  during<A, E>(call: Effect.Effect<A, E>): Effect.Effect<A, E> {
+    return Effect.suspend(() => {
+      this.calls++
+      return Effect.ensuring(
+        call,
+        Effect.sync(() => {
+          this.calls--
+          // Before the answers to this call make this process busy.
+          this.next()
+        })
+      )
+    })
+  }
+
+  private next(): void {
+    // What is sent is a call at once, or, where no lease is trusted any more, none at all.
+    while (this.waiting.length > 0 && this.calls < mostCalls) {
+      for (const batch of batches(this.waiting.splice(0, batchSize))) this.fork(this.send(batch))
+    }
+  }
+}
+
 class Sender {
+  readonly gathering: Gathering
   private readonly faults = FaultLog.make("settle")
 
   constructor(
     private readonly store: JobStore["Type"],
-    private readonly fibers: FiberSet.FiberSet<void>,
+    private readonly fork: (effect: Effect.Effect<void>) => void,
     private readonly isOpen: (item: Item) => boolean
-  ) {}
+  ) {
+    this.gathering = new Gathering(fork, (batch) => this.send(batch))
+  }
 
   /** Sends a batch until each item has its answer. A mistake of the library reaches those who wait, not the other batches. */
   send(batch: ReadonlyArray<Item>): Effect.Effect<void> {
@@ -155,7 +180,7 @@ class Sender {
   }
 
   private call(batch: ReadonlyArray<Item>): Effect.Effect<void> {
-    return this.store.settle(batch.map((item) => [item.held.lease, item.settlement])).pipe(
+    return this.gathering.during(this.store.settle(batch.map((item) => [item.held.lease, item.settlement]))).pipe(
       Effect.withSpan("leasehold.settle", {
         attributes: { settlements: batch.length },
         root: true,
@@ -198,7 +223,7 @@ class Sender {
         return Effect.sync(() => item.answer(Exit.fail(new OutcomeUnknown({ verb: item.verb, jobId }))))
       case "Busy":
         item.tries++
-        return FiberSet.run(this.fibers, Effect.zipRight(backOff(item), this.send([item])))
+        return this.sendLater(item)
     }
   }
 
@@ -217,6 +242,11 @@ class Sender {
     return Effect.zipRight(this.faults.report(error), next)
   }
 
+  /** The other batches do not wait for this one. */
+  private sendLater(item: Item): Effect.Effect<void> {
+    return Effect.sync(() => this.fork(Effect.zipRight(backOff(item), this.send([item]))))
+  }
+
   private sendAfter(pause: Effect.Effect<void>, batch: ReadonlyArray<Item>): Effect.Effect<void> {
     return Effect.zipRight(pause, this.sendTrusted(batch))
   }
@@ -230,8 +260,7 @@ class Sender {
     const own = item.settlement
     const hasText = own._tag === "Complete" || own._tag === "RetryLater" || own._tag === "Bury"
     if (!hasText || item.rejections !== 2) {
-      // The other batches do not wait for this one.
-      return Effect.asVoid(FiberSet.run(this.fibers, Effect.zipRight(backOff(item), this.send([item]))))
+      return this.sendLater(item)
     }
     item.settlement = {
       _tag: "Bury",
@@ -256,9 +285,9 @@ class Sender {
         )
       )
     const { jobId, token } = lease
-    return Effect.suspend(() => {
+    return Effect.sync(() => {
       item.answer(Exit.fail(new LeaseLost({ jobId, token, during: item.verb, reason })))
-      return FiberSet.run(this.fibers, remembered)
+      this.fork(remembered)
     })
   }
 }

@@ -204,7 +204,7 @@ layer(database, { excludeTestServices: true, timeout: "2 minutes" })("what leave
           proxy.rules.splice(0)
         }
         // A settlement that the server refuses, with the output in it.
-        proxy.rules.push({ matches: /item\.outcome/, action: { errno: 1366, sqlState: "HY000" }, times: 3 })
+        proxy.rules.push({ matches: /SET jobs\.attempts/, action: { errno: 1366, sqlState: "HY000" }, times: 3 })
         const { id } = yield* enqueue(0).pipe(Effect.zipRight(Queue.enqueue(job, { secret: canary("payload"), n: 0 })))
         yield* until(Queue.get(id), ({ state }) => state !== "pending" && state !== "running")
         proxy.rules.splice(0)

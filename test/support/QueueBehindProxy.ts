@@ -13,7 +13,7 @@ export const statements = {
   claimLock: /FOR UPDATE SKIP LOCKED/,
   claimTake: /JSON_ARRAY_APPEND[\s\S]*COMMIT/,
   renewal: /SET jobs\.due_at = UTC_TIMESTAMP\(6\) \+ INTERVAL/,
-  settlement: /item\.outcome[\s\S]*COMMIT/,
+  settlement: /SET jobs\.attempts[\s\S]*COMMIT/,
   insert: /INSERT INTO leasehold_jobs/,
   /** The first of each connection of the library. */
   settings: /^SET SESSION transaction_isolation/
