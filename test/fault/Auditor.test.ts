@@ -11,8 +11,9 @@ import { type Audit, audit } from "../torture/Auditor.js"
 import * as Records from "../torture/Records.js"
 import { Exact, Plain } from "../torture/Work.js"
 
-/** As it stands in the statements of settle and renew. */
-const fence = "jobs.state = 1 AND jobs.token = item.token AND jobs.lease_owner = item.worker"
+/** The statement that settles, and the fence in it. */
+const settlement = /SET jobs\.attempts/
+const fence = /jobs\.state = 1 AND jobs\.token = \S+ AND jobs\.lease_owner = [^\s;]+/
 
 const lease = Duration.minutes(1)
 
@@ -102,8 +103,8 @@ layer(database, { excludeTestServices: true, timeout: "2 minutes" })("the audito
       yield* expire
       yield* claim(second, Plain, "second")
       first.proxy.rules.push({
-        matches: /item\.outcome/,
-        action: { rewrite: (text) => text.replaceAll(fence, "jobs.state = 1") }
+        matches: settlement,
+        action: { rewrite: (text) => text.replace(fence, "jobs.state = 1") }
       })
       yield* complete(first, stale)
       expect(first.proxy.hits[0]).toBe(1)
@@ -121,8 +122,8 @@ layer(database, { excludeTestServices: true, timeout: "2 minutes" })("the audito
       yield* expire
       yield* complete(second, yield* claim(second, Plain, "second"))
       first.proxy.rules.push({
-        matches: /item\.outcome/,
-        action: { rewrite: (text) => text.replaceAll(fence, "TRUE") }
+        matches: settlement,
+        action: { rewrite: (text) => text.replace(fence, "TRUE") }
       })
       yield* complete(first, stale)
       expect(first.proxy.hits[0]).toBe(1)
@@ -172,7 +173,7 @@ layer(database, { excludeTestServices: true, timeout: "2 minutes" })("the audito
           .pipe(Effect.provide(from.context))
       const held = yield* claim(first, Exact, "first")
       first.proxy.rules.push({
-        matches: /item\.outcome/,
+        matches: settlement,
         // The caller's writes are committed before the settlement, which then fails.
         action: { rewrite: (text) => `COMMIT; SIGNAL SQLSTATE '45000'; ${text}` }
       })

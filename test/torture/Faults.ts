@@ -45,7 +45,7 @@ const targets = {
   lock: /FOR UPDATE SKIP LOCKED/,
   take: /JSON_ARRAY_APPEND[\s\S]*COMMIT/,
   renew: /SET jobs\.due_at = UTC_TIMESTAMP\(6\) \+ INTERVAL/,
-  settle: /item\.outcome[\s\S]*COMMIT/,
+  settle: /SET jobs\.attempts[\s\S]*COMMIT/,
   commit: /COMMIT/,
   any: /./
 } as const
