@@ -16,6 +16,8 @@ export interface Peer {
   readonly server: "mysql" | OtherServer
   /** Jobs that are drained at most: a slow one would take minutes for what the others do in seconds. */
   readonly most: number
+  /** The same for a drain with its default settings; left out where these are its best, or where it has none. */
+  readonly mostByDefault?: number
   readonly hasBulk: boolean
   /** Whether completed jobs stay, so that they can be counted. */
   readonly keepsCompleted: boolean
@@ -26,11 +28,20 @@ export interface Peer {
 const common = { server: "mysql", hasBulk: true, keepsCompleted: true } as const
 
 export const peers: ReadonlyArray<Peer> = [
-  { ...common, name: "persisted-queue", most: 3_000, hasBulk: false },
+  { ...common, name: "persisted-queue", most: 3_000, mostByDefault: 3_000, hasBulk: false },
   { ...common, name: "go-range-task", most: 5_000 },
-  { ...common, name: "serenis", most: 10_000 },
-  { ...common, name: "graphile-worker", most: 20_000, server: postgres, keepsCompleted: false, node: 22 },
-  { ...common, name: "pg-boss", most: 20_000, server: postgres, node: 22 },
+  { ...common, name: "serenis", most: 10_000, mostByDefault: 5_000 },
+  { ...common, name: "sidequest", most: 1_000, mostByDefault: 300, hasBulk: false, node: 22 },
+  {
+    ...common,
+    name: "graphile-worker",
+    most: 20_000,
+    mostByDefault: 5_000,
+    server: postgres,
+    keepsCompleted: false,
+    node: 22
+  },
+  { ...common, name: "pg-boss", most: 20_000, mostByDefault: 200, server: postgres, node: 22 },
   { ...common, name: "bullmq", most: 20_000, server: redis }
 ]
 

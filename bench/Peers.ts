@@ -21,25 +21,34 @@ interface Asked {
   readonly payload: number
 }
 
-/** What a peer does in a case; nothing where it has no such thing. */
+/** What a peer does in a case, in its best settings and beside these in its default ones; nothing where it has no such thing. */
 export const variants = (chosen: ReadonlyArray<Peer>, asked: Asked): ReadonlyArray<Variant> =>
   chosen
     .filter(({ hasBulk }) => hasBulk || asked.act !== "bulk")
-    .map((peer) => {
-      const jobs = asked.act === "drain" ? Math.min(asked.jobs, peer.most) : asked.jobs
-      return {
-        name: asked.act,
-        peer: peer.name,
-        jobs,
-        concurrency: asked.concurrency,
-        sample: Effect.timeoutFail(sample(peer, { ...asked, jobs }), {
-          duration: patience,
-          onTimeout: () => new BenchError({ message: `it was not done within ${Duration.format(patience)}` })
-        })
-      }
+    .flatMap((peer) => {
+      if (asked.act !== "drain") return [variant(peer, asked, "best")]
+      const { most, mostByDefault } = peer
+      const upTo = (limit: number) => ({ ...asked, jobs: Math.min(asked.jobs, limit) })
+      const best = variant(peer, upTo(most), "best")
+      return mostByDefault === undefined ? [best] : [best, variant(peer, upTo(mostByDefault), "default")]
     })
 
-const sample = (peer: Peer, { act, ...rest }: Asked): Effect.Effect<Sample, BenchError, Server | Scope.Scope> =>
+const variant = (peer: Peer, asked: Asked, settings: "best" | "default"): Variant => ({
+  name: settings === "best" ? asked.act : "default settings",
+  peer: peer.name,
+  jobs: asked.jobs,
+  concurrency: asked.concurrency,
+  settings: { settings },
+  sample: Effect.timeoutFail(sample(peer, { ...asked, settings }), {
+    duration: patience,
+    onTimeout: () => new BenchError({ message: `it was not done within ${Duration.format(patience)}` })
+  })
+})
+
+const sample = (
+  peer: Peer,
+  { act, ...rest }: Asked & { readonly settings: "best" | "default" }
+): Effect.Effect<Sample, BenchError, Server | Scope.Scope> =>
   Effect.gen(function* () {
     const url = yield* peer.server === "mysql" ? Effect.map(Database.empty, (made) => made.url) : peer.server.start
     const start = (what: Act) => Child.start({ ...rest, act: what, url }, launch(peer))

@@ -1,5 +1,5 @@
 /**
- * BullMQ on Redis. The server keeps an append-only file that it flushes before each answer, as durable as a commit of the others.
+ * BullMQ on Redis. It has nothing to set but the concurrency, so its default row would be the same. The server keeps an append-only file that it flushes before each answer, as durable as a commit of the others.
  */
 import { Queue, Worker } from "bullmq"
 import { payload, payloads } from "./payload.mjs"

@@ -2,7 +2,8 @@
  * The pattern of GoRangeTask, rebuilt in Node: each worker takes one task at a time, by six statements for each task.
  *
  * Begin, select one that waits past locked ones, lease it under the next epoch, commit; then look whether the lease still
- * holds, and complete it where owner and epoch match. A rebuilt pattern, not the program itself: it shows what the shape costs.
+ * holds, and complete it where owner and epoch match. A rebuilt pattern, not the program itself: it shows what the shape costs, and
+ * has no defaults.
  */
 import { setTimeout as sleep } from "node:timers/promises"
 import { createPool } from "mysql2/promise"

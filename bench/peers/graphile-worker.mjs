@@ -1,11 +1,19 @@
 /**
- * graphile-worker on PostgreSQL. Best settings: a local queue, and completions in batches. Completed jobs are deleted.
+ * graphile-worker on PostgreSQL. Best settings: a local queue, and completions in batches. By default each job is claimed and
+ * completed by itself. Completed jobs are deleted.
  */
 import { makeWorkerUtils, run } from "graphile-worker"
 import pg from "pg"
 import { payload, payloads } from "./payload.mjs"
 
-export const open = async ({ concurrency, payload: bytes, url }, handle) => {
+const tuned = (concurrency) => ({
+  pollInterval: 100,
+  localQueue: { size: Math.max(500, 8 * concurrency) },
+  completeJobBatchDelay: 0,
+  failJobBatchDelay: 0
+})
+
+export const open = async ({ concurrency, payload: bytes, settings, url }, handle) => {
   const pool = new pg.Pool({ connectionString: url, max: Math.max(16, concurrency + 2) })
   const utils = await makeWorkerUtils({ pgPool: pool })
   await utils.migrate()
@@ -19,15 +27,7 @@ export const open = async ({ concurrency, payload: bytes, url }, handle) => {
         pgPool: pool,
         noHandleSignals: true,
         taskList: { work: ({ n }) => handle(n) },
-        preset: {
-          worker: {
-            concurrentJobs: concurrency,
-            pollInterval: 100,
-            localQueue: { size: Math.max(500, 8 * concurrency) },
-            completeJobBatchDelay: 0,
-            failJobBatchDelay: 0
-          }
-        }
+        preset: { worker: { concurrentJobs: concurrency, ...(settings === "default" ? {} : tuned(concurrency)) } }
       })
     },
     stop: () => runner.stop(),

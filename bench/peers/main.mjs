@@ -2,7 +2,8 @@
  * A measured process of a peer: `main.mjs <peer> <setup as JSON>`. It speaks as this library's own process does
  * (bench/process): words on its standard input, a JSON object a line on its standard output.
  *
- * A peer is a room of this folder that exports `open(setup, handle)`. What that answers:
+ * A peer is a room of this folder that exports `open(setup, handle)`. `setup.settings` is `best`, or `default`: as its own README
+ * starts it, only with as many handlers as asked for. What `open` answers:
  * - `enqueue(n)` adds job `n`, durable once it is resolved
  * - `bulk(from, count)` adds many by whatever the peer has for it; left out where it has nothing
  * - `start()` begins to run jobs, with at most `setup.concurrency` handlers at once; each calls `handle(n)`

@@ -1,8 +1,8 @@
 /**
  * The PersistedQueue of @effect/experimental on the store of @effect/sql (the line for Effect 3).
  *
- * Best settings: as many takers as handlers; a claim takes as many jobs as takers wait. The poll interval only matters on an
- * empty queue. Jobs are offered one at a time, since it has nothing for many.
+ * As many takers as handlers; a claim takes as many jobs as takers wait. Best settings: a pool with a connection for each of
+ * them, and a shorter poll, which only matters on an empty queue. Jobs are offered one at a time, since it has nothing for many.
  */
 import * as PersistedQueue from "@effect/experimental/PersistedQueue"
 import { SqlClient } from "@effect/sql"
@@ -11,11 +11,18 @@ import { MysqlClient } from "@effect/sql-mysql2"
 import { Effect, Fiber, Layer, ManagedRuntime, Redacted, Schema } from "effect"
 import { payload } from "./payload.mjs"
 
-const layer = ({ concurrency, url }) =>
-  PersistedQueue.layer.pipe(
-    Layer.provide(SqlPersistedQueue.layerStore({ pollInterval: "100 millis" })),
-    Layer.provideMerge(MysqlClient.layer({ url: Redacted.make(url), maxConnections: Math.max(16, concurrency + 2) }))
+const chosen = ({ concurrency, settings }) =>
+  settings === "default"
+    ? { store: {}, pool: {} }
+    : { store: { pollInterval: "100 millis" }, pool: { maxConnections: Math.max(16, concurrency + 2) } }
+
+const layer = (setup) => {
+  const { pool, store } = chosen(setup)
+  return PersistedQueue.layer.pipe(
+    Layer.provide(SqlPersistedQueue.layerStore(store)),
+    Layer.provideMerge(MysqlClient.layer({ url: Redacted.make(setup.url), ...pool }))
   )
+}
 
 const schema = Schema.Struct({ n: Schema.Number, filler: Schema.String })
 

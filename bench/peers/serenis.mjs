@@ -1,12 +1,18 @@
 /**
  * @serenis/mysql-queue. Best settings for at most W handlers at once: two workers of half as many jobs each, so that one claims
- * while the other writes; a job is a callback of its own.
+ * while the other writes; a job is a callback of its own. The default row is one worker that takes W jobs.
  */
 import { MysqlQueue } from "@serenis/mysql-queue"
 import { createPool } from "mysql2/promise"
 import { payload, payloads } from "./payload.mjs"
 
-export const open = async ({ concurrency, payload: bytes, url }, handle) => {
+const workersOf = (concurrency, settings) => {
+  if (settings === "default") return [{ pollingBatchSize: concurrency }]
+  const sizes = concurrency === 1 ? [1] : [Math.ceil(concurrency / 2), Math.floor(concurrency / 2)]
+  return sizes.map((size) => ({ pollingBatchSize: size, callbackBatchSize: 1, pollingIntervalMs: 10 }))
+}
+
+export const open = async ({ concurrency, payload: bytes, settings, url }, handle) => {
   const queue = MysqlQueue({ dbUri: url, loggingLevel: "silent" })
   await queue.globalInitialize()
   await queue.upsertQueue("bench")
@@ -16,14 +22,9 @@ export const open = async ({ concurrency, payload: bytes, url }, handle) => {
     enqueue: (n) => queue.enqueue("bench", job(payload(n, bytes))),
     bulk: (from, count) => queue.enqueue("bench", payloads(from, count, bytes).map(job)),
     start: async () => {
-      const sizes = concurrency === 1 ? [1] : [Math.ceil(concurrency / 2), Math.floor(concurrency / 2)]
       workers = await Promise.all(
-        sizes.map((size) =>
-          queue.work("bench", ([one]) => handle(one.payload.n), {
-            pollingBatchSize: size,
-            callbackBatchSize: 1,
-            pollingIntervalMs: 10
-          })
+        workersOf(concurrency, settings).map((options) =>
+          queue.work("bench", ([one]) => handle(one.payload.n), options)
         )
       )
       for (const worker of workers) worker.start()
