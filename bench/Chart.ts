@@ -65,7 +65,7 @@ const titleHeight = 40
 const escape = (text: string) => text.replace(/[&<>"]/g, (sign) => `&#${sign.charCodeAt(0)};`)
 
 const text = (x: number, y: number, content: string, more = "") =>
-  `<text x="${x}" y="${y}" ${more}>${escape(content)}</text>`
+  `<text x="${Math.round(x)}" y="${y}"${more === "" ? "" : ` ${more}`}>${escape(content)}</text>`
 
 const panel = ({ rows }: Kept, top: number): string => {
   const sorted = [...rows].sort((a, b) => b.jobs_per_second - a.jobs_per_second)
@@ -73,7 +73,7 @@ const panel = ({ rows }: Kept, top: number): string => {
   const [first] = rows
   const title = panels.find(({ name }) => name === first?.case)?.title ?? ""
   const about =
-    first === undefined ? "" : ` (${first.jobs.toLocaleString("en-US")} jobs, concurrency ${first.concurrency})`
+    first === undefined ? "" : ` (up to ${first.jobs.toLocaleString("en-US")} jobs, concurrency ${first.concurrency})`
   const bars = sorted.map((row, index) => {
     const y = top + titleHeight + index * rowHeight
     const length = Math.max(1, (row.jobs_per_second / most) * barWidth)
