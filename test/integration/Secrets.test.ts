@@ -336,12 +336,6 @@ layer(database, { excludeTestServices: true, timeout: "2 minutes" })("what leave
           yield* until(ended, (jobs) => jobs === 9_000, "60 seconds")
         }).pipe(Effect.provide(install))
         const found = series()
-        console.log(
-          found.filter((t) => /outcome/.test(t)),
-          dumped()
-            .filter(({ name }) => name === "leasehold_attempts_finished_total")
-            .map(({ text }) => text)
-        )
         // Per queue: claims, slots, stuck, since; per type: enqueued, claimed, waited, ran, lost, defects, timeouts; eight endings.
         expect(found.length).toBeGreaterThan(8)
         expect(found.length).toBeLessThanOrEqual(4 + jobs.length * (7 + 8))
