@@ -4,7 +4,7 @@
  * Group commit: whatever waits goes together, and a lone settlement goes at once. A settlement is tried again through
  * everything that can pass, for as long as its lease is trusted, and is never sent after (ruling 17).
  */
-import { Duration, Effect, Either, Exit, FiberId, FiberSet, Option, type Scope } from "effect"
+import { Duration, Effect, Exit, FiberId, FiberSet, Option, type Scope } from "effect"
 import * as Attempt from "./Attempt.js"
 import * as FaultLog from "./FaultLog.js"
 import { LeaseLost } from "./JobFailure.js"
@@ -118,7 +118,10 @@ class Gathering {
     )
   }
 
-  /** Counts a call to the store while it is under way. */
+  /**
+   * Counts a call to the store until its answers are dealt with: the jobs that these make room for may have ended by then, and
+   * go with what waits.
+   */
   during<A, E>(call: Effect.Effect<A, E>): Effect.Effect<A, E> {
     return Effect.suspend(() => {
       this.calls++
@@ -126,7 +129,6 @@ class Gathering {
         call,
         Effect.sync(() => {
           this.calls--
-          // Before the answers to this call make this process busy.
           this.next()
         })
       )
@@ -180,7 +182,7 @@ class Sender {
   }
 
   private call(batch: ReadonlyArray<Item>): Effect.Effect<void> {
-    return this.gathering.during(this.store.settle(batch.map((item) => [item.held.lease, item.settlement]))).pipe(
+    const settled = this.store.settle(batch.map((item) => [item.held.lease, item.settlement])).pipe(
       Effect.withSpan("leasehold.settle", {
         attributes: { settlements: batch.length },
         root: true,
@@ -189,14 +191,9 @@ class Sender {
       }),
       // A call that hangs must not hold up the end of the scope.
       Effect.disconnect,
-      Effect.either,
-      Effect.flatMap(
-        Either.match({
-          onLeft: (error) => this.failed(batch, error),
-          onRight: (verdicts) => Effect.zipRight(this.faults.recovered, this.answerAll(batch, verdicts))
-        })
-      )
+      Effect.flatMap((verdicts) => Effect.zipRight(this.faults.recovered, this.answerAll(batch, verdicts)))
     )
+    return Effect.catchAll(this.gathering.during(settled), (error) => this.failed(batch, error))
   }
 
   private answerAll(batch: ReadonlyArray<Item>, verdicts: ReadonlyArray<SettleVerdict>): Effect.Effect<void> {
