@@ -43,7 +43,9 @@ export const latest = (folder: string): ReadonlyArray<Kept> =>
   panels.flatMap(({ name }) => {
     const files = existsSync(folder) ? readdirSync(folder).filter((file) => file.endsWith(`-${name}.jsonl`)) : []
     const file = files.sort().at(-1)
-    return file === undefined ? [] : [read(readFileSync(join(folder, file), "utf8"))]
+    const kept = file === undefined ? [] : [read(readFileSync(join(folder, file), "utf8"))]
+    // One bar alone compares with nothing.
+    return kept.filter(({ rows }) => rows.length > 1)
   })
 
 const decodeRow = Schema.decodeEither(Schema.parseJson(Row))
