@@ -107,6 +107,7 @@ export const draw = (kept: ReadonlyArray<Kept>): string => {
       : `Measured ${first.circumstances.date.slice(0, 10)}: Leasehold ${first.circumstances.leasehold}, MySQL ${first.circumstances.mysql}, Node ${first.circumstances.node}, ${first.circumstances.cores} cores for everything`
   return [
     `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${top + 34}" viewBox="0 0 ${width} ${top + 34}" font-family="system-ui, sans-serif" font-size="13" fill="#343a40">`,
+    "<title>Jobs per second of Leasehold and of other job queues</title>",
     `<rect width="100%" height="100%" fill="#ffffff"/>`,
     ...drawn,
     text(10, top + 22, where, 'font-size="11" fill="#868e96"'),
