@@ -47,11 +47,9 @@ const main = (setup: Setup) =>
     yield* Counts.checkServer(observer, setup.url, database)
     const take = Counts.take(observer, database, setup.counts ?? 4)
     const phases: Array<Phase> = []
-    const phase = <E, R>(name: string, times: number, act: (count: number) => Effect.Effect<unknown, E, R>) =>
+    type Act<E, R> = (count: number) => Effect.Effect<unknown, E, R>
+    const measure = <E, R>(name: string, times: number, act: Act<E, R>, before: Counts.Counts) =>
       Effect.gen(function* () {
-        // What is made once, such as pools, statements and compiled code, is made before the first count.
-        yield* act(Math.min(Math.ceil(times / 10), 2_000))
-        const before = yield* take
         const sent = yield* Counts.statements(observer, database)
         const from = performance.now()
         yield* act(times)
@@ -61,6 +59,13 @@ const main = (setup: Setup) =>
         const after = yield* take
         phases.push({ phase: name, times, seconds, statements, before, after, grown: Counts.grown(before, after) })
         yield* Effect.sync(() => process.stderr.write(`${name}: ${times} in ${seconds} s\n`))
+        return after
+      })
+    const phase = <E, R>(name: string, times: number, act: Act<E, R>) =>
+      Effect.gen(function* () {
+        // What is made once, such as pools, statements and compiled code, is made before the first count.
+        yield* act(Math.min(Math.ceil(times / 10), 2_000))
+        yield* measure(name, times, act, yield* take)
       })
     const { cuts = 0, jobs = 0, leaks = 0, polls = 0, starts = 0 } = setup
 
@@ -80,8 +85,10 @@ const main = (setup: Setup) =>
     }
     if (leaks > 0) {
       const leak = yield* leaksOn(setup.url)
+      let before = yield* take
       for (const kind of Counts.kinds) {
-        yield* phase(`leaks of ${kind}`, leaks, (count) => Effect.replicateEffect(leak[kind], count, { discard: true }))
+        const act = (count: number) => Effect.replicateEffect(leak[kind], count, { discard: true })
+        before = yield* measure(`leaks of ${kind}`, leaks, act, before)
       }
     }
     return phases
