@@ -93,7 +93,8 @@ const workers = (job: ReturnType<typeof jobOn>, completed: Array<number>) => {
   )
   return Worker.layer({
     jobs: [job],
-    queues: { [job.queue]: { concurrency: 8 } },
+    // Nothing is claimed ahead: what waits a second for a slot is given back, which counts as an attempt.
+    queues: { [job.queue]: { concurrency: 8, prefetch: 0 } },
     lease: "30 seconds",
     poll: "200 millis"
   }).pipe(Layer.provide(handler))
@@ -112,16 +113,23 @@ const expectNothingLost = (queue: string, acknowledged: ReadonlyArray<{ readonly
     const { url } = yield* Effect.flatMap(Cluster, ({ primary }) => primary)
     const ids = new Set(acknowledged.map(({ id }) => id))
     expect(ids.size).toBe(acknowledged.length)
-    const rows = yield* until(succeeded(url, queue), (done) => done.length >= ids.size, "60 seconds")
-    const done = new Set(rows.map(({ id }) => String(id)))
-    expect([...ids].filter((id) => !done.has(id))).toEqual([])
+    // More jobs than were acknowledged may be there: an enqueue that was interrupted may have made its job, and told nobody.
+    const rows = yield* until(
+      succeeded(url, queue),
+      (succeeded) => {
+        const done = new Set(succeeded.map(({ id }) => String(id)))
+        return [...ids].every((id) => done.has(id))
+      },
+      "60 seconds"
+    )
     const { query } = yield* outside(url)
     const effects = yield* query(
       "SELECT effects, COUNT(*) AS jobs FROM (SELECT jobs.id, COUNT(effects.id) AS effects FROM leasehold_jobs AS jobs"
         + " LEFT JOIN effects ON effects.job = jobs.id WHERE queue = ? AND state = 2 GROUP BY jobs.id) AS done GROUP BY effects",
       [queue]
     )
-    expect(effects).toEqual([{ effects: 1, jobs: rows.length }])
+    expect(effects.map((row) => row["effects"])).toEqual([1])
+    expect(Number(effects[0]?.["jobs"])).toBeGreaterThanOrEqual(rows.length)
   })
 
 const print = (line: string) => Effect.sync(() => process.stdout.write(`${line}\n`))
