@@ -96,8 +96,8 @@ export const make = (store: JobStore["Type"]): Effect.Effect<Settler, never, Sco
 class Gathering {
   private readonly waiting: Array<Item> = []
   private calls = 0
-  /** The next batch goes by itself, after a turn of the scheduler or when the calls under way take too long. */
-  private awaited = false
+  /** The next batch goes by itself: after a turn of the scheduler, or when the calls under way take too long. */
+  private readonly awaited = { turn: false, delay: false }
 
   constructor(
     private readonly fork: (effect: Effect.Effect<void>) => void,
@@ -106,13 +106,18 @@ class Gathering {
 
   add(item: Item): void {
     this.waiting.push(item)
-    if (this.awaited) return
-    this.awaited = true
     // One turn, so that handlers which end together are written together.
-    const pause = this.calls === 0 ? Effect.yieldNow() : Effect.sleep(longestGathering)
+    if (this.calls === 0) this.nextAfter("turn", Effect.yieldNow())
+    else this.nextAfter("delay", Effect.sleep(longestGathering))
+  }
+
+  /** A delay that is left from a call which has ended holds up nothing: a turn is awaited beside it. */
+  private nextAfter(reason: "turn" | "delay", pause: Effect.Effect<void>): void {
+    if (this.awaited[reason]) return
+    this.awaited[reason] = true
     this.fork(
       Effect.map(pause, () => {
-        this.awaited = false
+        this.awaited[reason] = false
         this.next()
       })
     )

@@ -94,6 +94,21 @@ describe("a settler", () => {
     })
   )
 
+  it.scoped("sends a lone settlement at once also soon after others had gathered", () =>
+    Effect.gen(function* () {
+      const { calls, settle } = yield* setUp((settlements) => Effect.delay(all(recorded)(settlements), "2 millis"))
+      for (const id of [1, 2]) {
+        yield* Effect.fork(settle(holding(id)))
+        yield* TestClock.adjust(0)
+      }
+      yield* TestClock.adjust("2 millis")
+      yield* TestClock.adjust("2 millis")
+      yield* Effect.fork(settle(holding(3)))
+      yield* TestClock.adjust(0)
+      expect(calls).toEqual([["1:Complete"], ["2:Complete"], ["3:Complete"]])
+    })
+  )
+
   it.scoped("sends a hundred at most together, and long outputs alone", () =>
     Effect.gen(function* () {
       const { calls, settle } = yield* setUp(all(recorded))
