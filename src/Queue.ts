@@ -65,12 +65,7 @@ export const enqueueAll = <Type extends string, P, S, E>(
   payloads: ReadonlyArray<P>,
   options?: Request.CommonOptions
 ): Effect.Effect<ReadonlyArray<Enqueued>, Client.EnqueueError, Queue> =>
-  enqueueMany(
-    payloads.map((payload) => request(job, payload, options)),
-    {
-      requireTransaction: options?.requireTransaction
-    }
-  )
+  Effect.flatMap(Queue, (queue) => queue.enqueueAll(job, payloads, options))
 
 /** Adds jobs of several types, made by {@link request}, all or none of them; answers in their order. Fails as `enqueue`. */
 export const enqueueMany = (

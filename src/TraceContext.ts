@@ -1,7 +1,7 @@
 /**
  * The trace that an enqueue belonged to, as it travels in the job's row: the text of a W3C `traceparent` header.
  */
-import { Effect, Option, Tracer } from "effect"
+import { Context, DefaultServices, Effect, Option, Tracer } from "effect"
 
 const form = /^[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})$/
 
@@ -22,3 +22,8 @@ export const parse = (text: string): Option.Option<Tracer.ExternalSpan> => {
     ? Option.none()
     : Option.some(Tracer.externalSpan({ traceId, spanId, sampled: (Number.parseInt(flags, 16) & 1) === 1 }))
 }
+
+/** Whether anybody collects spans: Effect's own tracer, which every program has that provides no other, keeps them to itself. */
+export const isCollected: Effect.Effect<boolean> = Effect.map(Effect.tracer, (tracer) => tracer !== uncollected)
+
+const uncollected = Context.get(DefaultServices.liveServices, Tracer.Tracer)

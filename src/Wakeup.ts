@@ -55,7 +55,10 @@ export const make: Effect.Effect<Wakeup["Type"], never, Scope.Scope> = Effect.ge
   const fibers = yield* FiberSet.make<void>()
 
   const notify = (queue: string) =>
-    Effect.suspend(() => Effect.forEach(ears.get(queue) ?? [], (ear) => Mailbox.offer(ear, void 0), { discard: true }))
+    Effect.sync(() => {
+      // Where one waits already, that is enough.
+      for (const ear of ears.get(queue) ?? []) Mailbox.unsafeOffer(ear, void 0)
+    })
 
   const backOff = (queue: string, state: BackOff) =>
     Effect.gen(function* () {

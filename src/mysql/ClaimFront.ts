@@ -27,6 +27,13 @@ interface Mark {
 }
 
 export interface ClaimFront {
+  /**
+   * A job of this process was committed at that level, due now. Where nothing else is known to be due, the next claim goes for
+   * it without a look before, and is followed by one: so a lone job starts a round trip earlier, and no look is left out.
+   */
+  readonly enqueued: (priority: number) => void
+  /** Whether a claim was made for such a job, and no look has followed it yet. */
+  readonly owesLook: () => boolean
   /** Whether the marks promise due jobs, so that a claim needs no look before it. */
   readonly ready: (now: number) => boolean
   /** How far the next look reaches, and from where it looks at each of the ten levels. */
@@ -53,12 +60,22 @@ export interface ClaimFront {
 export const make = (): ClaimFront => {
   let marks: ReadonlyArray<Mark> = Array.from({ length: 10 }, () => ({ live: false, from: undefined }))
   let clock: Position | undefined
+  let hint: "none" | "given" | "followed" = "none"
   const budgets = { back: makeBudget("back"), full: makeBudget("full") }
   const mark = (priority: number, change: Mark) => {
     marks = marks.map((old, level) => (level === priority ? change : old))
   }
+  const isLive = () => marks.some(({ live }) => live)
   return {
-    ready: (now) => marks.some(({ live }) => live) && !budgets.full.allows(now),
+    enqueued: (priority) => {
+      const from = marks[priority]?.from
+      // From the start of a level such a claim could cost more than the look.
+      if (hint !== "none" || from === undefined || isLive()) return
+      hint = "given"
+      mark(priority, { live: true, from })
+    },
+    owesLook: () => hint === "followed",
+    ready: (now) => isLive() && (hint === "given" || !budgets.full.allows(now)),
     lookAt: (now) => {
       const reach = budgets.full.allows(now) ? "full" : budgets.back.allows(now) ? "back" : "near"
       const begin = {
@@ -71,6 +88,7 @@ export const make = (): ClaimFront => {
     live: () => marks.flatMap(({ from, live }, priority) => (live ? [{ priority, from }] : [])),
     looked: ({ clock: seenAt, endedAt, found, reach, startedAt }) => {
       clock = seenAt
+      hint = "none"
       // A full look is a look back, too.
       if (reach !== "near") budgets.back.spent(startedAt, endedAt)
       if (reach === "full") budgets.full.spent(startedAt, endedAt)
@@ -83,6 +101,7 @@ export const make = (): ClaimFront => {
       })
     },
     claimed: (positions, exhausted) => {
+      if (hint === "given") hint = "followed"
       const levels = new Set(positions.map(([priority]) => priority))
       // The first row of a level, not the last: if this claim is rolled back, its rows are still behind the mark.
       for (const [priority, position] of [...positions].reverse()) mark(priority, { live: true, from: position })
@@ -93,6 +112,7 @@ export const make = (): ClaimFront => {
       }
     },
     forget: () => {
+      hint = "none"
       marks = marks.map(({ from }) => ({ live: false, from }))
     }
   }

@@ -1,9 +1,9 @@
 /**
  * The claim: look, lock, take. Transaction boundaries and verdicts; the statements are in `statements/claim`.
  */
-import { Effect } from "effect"
+import { Effect, Option } from "effect"
 import { transition } from "../JobRecord.js"
-import type { Claimed, ClaimRequest, EndedJob } from "../JobStore.js"
+import type { Claimed, ClaimRequest, EndedJob, NewJob } from "../JobStore.js"
 import type { StoreError } from "../QueueError.js"
 import * as ClaimFront from "./ClaimFront.js"
 import type { Connections } from "./Connections.js"
@@ -18,13 +18,13 @@ import * as Transaction from "./Transaction.js"
 const nothing: Claimed = { jobs: [], ended: [], more: false }
 
 /** One front for each set of types that is claimed from a queue: marks hold for what the look was asked for only. */
-export type Fronts = Map<string, ClaimFront.ClaimFront>
+export type Fronts = Map<string, { readonly queue: string; readonly front: ClaimFront.ClaimFront }>
 
 export const make = (tables: Tables, connections: Connections, fronts: Fronts) => {
-  const frontOf = (request: ClaimRequest) => {
-    const key = JSON.stringify([request.queue, request.types])
-    const front = fronts.get(key) ?? ClaimFront.make()
-    fronts.set(key, front)
+  const frontOf = ({ queue, types }: ClaimRequest) => {
+    const key = JSON.stringify([queue, types])
+    const { front } = fronts.get(key) ?? { front: ClaimFront.make() }
+    fronts.set(key, { queue, front })
     return front
   }
 
@@ -38,6 +38,14 @@ export const make = (tables: Tables, connections: Connections, fronts: Fronts) =
         )
       ).pipe(Effect.tapError(() => Effect.sync(front.forget)))
     })
+}
+
+/** Tells the claims of this process what it has committed. */
+export const noteEnqueued = (fronts: Fronts, jobs: ReadonlyArray<NewJob>): void => {
+  for (const { front, queue } of fronts.values()) {
+    const job = jobs.find((candidate) => candidate.queue === queue && Option.isNone(candidate.due))
+    if (job !== undefined) front.enqueued(job.priority)
+  }
 }
 
 /** Whether there is something to claim: by what is known already, or by one plain read (ruling 13). */
@@ -101,7 +109,7 @@ const lockAndTake = (
       yield* session.script(["ROLLBACK"])
       if (rows.length === 0) front.claimed([], true)
       else front.forget()
-      return nothing
+      return { ...nothing, more: front.owesLook() }
     }
     // The statement locks only what is due, so `due` is true; the table of transitions decides between running and ending.
     const vanished = rows.filter(
@@ -146,6 +154,6 @@ const lockAndTake = (
           state: isSet(row, "cancel_requested") ? "canceled" : "dead"
         })
       ),
-      more: !exhausted
+      more: !exhausted || front.owesLook()
     }
   })

@@ -138,7 +138,9 @@ const openPool = (
         connectTimeout: Duration.toMillis(options.statementTimeout),
         connectionLimit: options.size,
         waitForConnections: true,
-        queueLimit: 0
+        queueLimit: 0,
+        // The driver would search each text for places to put values, of which the library's own statements have none.
+        ...(options.settings === pinned ? { queryFormat: (text: string) => text } : {})
       })
       // The settings are the first statement of each connection; one that refuses them must not be used with others.
       pool.on("connection", (connection) => {

@@ -30,6 +30,8 @@ interface Target {
   readonly tables: Tables
   readonly session: Session
   readonly packet: number
+  /** Whether the session is the library's own, with the settings that it pins. */
+  readonly own: boolean
   /** Whether rows were written. */
   readonly progress: { begun: boolean }
 }
@@ -37,8 +39,17 @@ interface Target {
 /** How often an insert is tried when its key comes and goes under it. */
 const tries = 3
 
-/** `packet`: bytes that one packet may have, the server's `max_allowed_packet`. */
-export const make = (tables: Tables, connections: Connections, timeout: Duration.Duration, packet: number) => {
+/**
+ * `packet`: bytes that one packet may have, the server's `max_allowed_packet`. `committed` hears of jobs that are durable on
+ * return.
+ */
+export const make = (
+  tables: Tables,
+  connections: Connections,
+  timeout: Duration.Duration,
+  packet: number,
+  committed: (jobs: ReadonlyArray<NewJob>) => void
+) => {
   // One INSERT is its own transaction: a lone job without a key is one statement and one round trip.
   const together = SharedInsert.make((jobs) =>
     Transaction.run(connections, "enqueue", "unknown", (session) => insertTogether(tables, session, jobs))
@@ -51,11 +62,22 @@ export const make = (tables: Tables, connections: Connections, timeout: Duration
     const keyed = jobs.some(({ idempotency }) => Option.isSome(idempotency))
     return Effect.flatMap(Transaction.isOpen, (inCaller) => {
       const simple = !inCaller && !keyed && jobs.length === 1 && Option.isNone(first.due)
-      if (simple && SharedInsert.isShareable(first)) return Effect.map(together(first), (enqueued) => [enqueued])
+      if (simple && SharedInsert.isShareable(first)) {
+        return Effect.map(together(first), (enqueued) => {
+          committed(jobs)
+          return [enqueued]
+        })
+      }
       const secondLook =
         inCaller && keyed ? lookElsewhere(tables, connections, jobs) : Effect.succeed<Holders>(new Map())
       return Transaction.joined(connections, "enqueue", { whenLost: keyed ? "again" : "unknown", timeout }, (session) =>
-        enqueue({ tables, session, packet, progress: { begun: false } }, jobs, secondLook, inCaller)
+        enqueue({ tables, session, packet, own: !inCaller, progress: { begun: false } }, jobs, secondLook, inCaller)
+      ).pipe(
+        Effect.tap(() =>
+          Effect.sync(() => {
+            if (!inCaller) committed(jobs)
+          })
+        )
       )
     })
   }
@@ -67,7 +89,8 @@ const insertTogether = (
   jobs: ReadonlyArray<NewJob>
 ): Effect.Effect<ReadonlyArray<Enqueued>, MysqlFault> =>
   Effect.gen(function* () {
-    const [steps, inserted] = yield* session.script([Statements.idStep, Statements.insertTogether(tables, jobs)])
+    const insert = Statements.insertTogether(tables, jobs)
+    const [inserted, steps] = yield* session.script(jobs.length === 1 ? [insert] : [insert, Statements.idStep])
     const first = yield* exactId(session, inserted?.insertId ?? "0")
     return jobs.map((_, index) => ({ id: idAfter(first, BigInt(index) * stepOf(steps)), created: true }))
   })
@@ -80,7 +103,12 @@ export const inTransaction = (
   jobs: ReadonlyArray<NewJob>,
   elsewhere: Option.Option<Session>
 ): Effect.Effect<ReadonlyArray<Enqueued>, IdempotencyConflict | MysqlFault> =>
-  enqueue({ tables, session, packet, progress: { begun: false } }, jobs, lookOn(tables, elsewhere, keysOf(jobs)), true)
+  enqueue(
+    { tables, session, packet, own: false, progress: { begun: false } },
+    jobs,
+    lookOn(tables, elsewhere, keysOf(jobs)),
+    true
+  )
 
 /**
  * In the caller's transaction the jobs come in as a whole or not at all by a savepoint, since the caller may go on after a
@@ -249,17 +277,15 @@ const refuseConflicts = (
   )
 
 /** Inserts jobs in few statements. Ids of one statement follow each other by the session's step. */
-const insertAll = (
-  { packet, progress, session, tables }: Target,
-  jobs: ReadonlyArray<NewJob>
-): Effect.Effect<ReadonlyArray<Enqueued>, MysqlFault> =>
+const insertAll = (target: Target, jobs: ReadonlyArray<NewJob>): Effect.Effect<ReadonlyArray<Enqueued>, MysqlFault> =>
   Effect.gen(function* () {
+    const { progress, session } = target
     const step = jobs.length > 1 ? yield* idStep(session) : 1n
-    const parts = chunks(jobs, Statements.rowSizes, { weigh, limit: packet / 2 })
-    const answers = yield* Effect.forEach(parts, ([size, part]) => {
-      const due = Statements.dueOf(part)
-      const values = part.flatMap((job) => Statements.insertValues(job, due))
-      return session.execute(Statements.insert(tables, size, due), values).pipe(
+    const common = target.own && jobs.length > 1 ? Statements.commonOf(jobs) : Option.none<Statements.Common>()
+    if (Option.isSome(common)) yield* session.command(Statements.setCommon(common.value))
+    const parts = Option.isSome(common) ? insertAlike(target, jobs) : insertAny(target, jobs)
+    const answers = yield* Effect.forEach(parts, ([part, insert]) =>
+      insert.pipe(
         Effect.tap(() => {
           progress.begun = true
         }),
@@ -268,9 +294,36 @@ const insertAll = (
           part.map((_, index): Enqueued => ({ id: idAfter(first, BigInt(index) * step), created: true }))
         )
       )
-    })
+    )
     return answers.flat()
   })
+
+/** The statements of an insert, each with its jobs. */
+type Parts = ReadonlyArray<readonly [part: ReadonlyArray<NewJob>, insert: Effect.Effect<Answer, MysqlFault>]>
+
+const insertAny = ({ packet, session, tables }: Target, jobs: ReadonlyArray<NewJob>): Parts =>
+  chunks(jobs, Statements.rowSizes, { weigh: weighHex, limit: packet / 2 }).map(([size, part]) => [
+    part,
+    Effect.suspend(() => {
+      const due = Statements.dueOf(part)
+      return session.execute(
+        Statements.insert(tables, size, due),
+        part.flatMap((job) => Statements.insertValues(job, due))
+      )
+    })
+  ])
+
+/** The session knows what the jobs have in common. */
+const insertAlike = ({ packet, session, tables }: Target, jobs: ReadonlyArray<NewJob>): Parts =>
+  chunks(jobs, Statements.alikeSizes, { weigh: weighPlain, limit: packet / 2 }).map(([size, part]) => [
+    part,
+    Effect.suspend(() =>
+      session.execute(
+        Statements.insertAlike(tables, size),
+        part.map(({ payload }) => payload)
+      )
+    )
+  ])
 
 /** A driver that was not told to keep large numbers exact has rounded an id from 2^53 on; the server still knows it. */
 const exactId = (session: Session, insertId: string): Effect.Effect<string, MysqlFault> =>
@@ -286,8 +339,11 @@ const idStep = (session: Session): Effect.Effect<bigint, MysqlFault> =>
 
 const stepOf = (answer: Answer | undefined): bigint => BigInt(String(answer?.rows[0]?.["step"] ?? 1))
 
-/** Bytes of a row in the packet, at the most: three of UTF-8 for a UTF-16 unit, as two hexadecimal digits each. */
-const weigh = (job: NewJob): number => 1_000 + 6 * (job.payload?.length ?? 0)
+/** Bytes of a row in the packet, at the most: three of UTF-8 for a UTF-16 unit. */
+const weighPlain = (job: NewJob): number => 1_000 + 3 * (job.payload?.length ?? 0)
+
+/** The same where each is two hexadecimal digits. */
+const weighHex = (job: NewJob): number => 1_000 + 6 * (job.payload?.length ?? 0)
 
 /** Cuts a list into parts of exactly the given sizes (the last of which is 1), the largest that weighs no more than the limit. */
 const chunks = <A>(

@@ -35,7 +35,7 @@ export interface MysqlJobStoreOptions {
 }
 
 export const make = (options: MysqlJobStoreOptions): JobStore["Type"] => {
-  const { client, packet, statementTimeout, tables, worker } = options
+  const { client, fronts, packet, statementTimeout, tables, worker } = options
   const joining = { whenLost: "again", timeout: statementTimeout } as const
   const looking = { ...joining, reads: true } as const
   const reading = (verb: string, statement: string) =>
@@ -45,12 +45,12 @@ export const make = (options: MysqlJobStoreOptions): JobStore["Type"] => {
     )
 
   return JobStore.of({
-    enqueue: Enqueueing.make(tables, client, statementTimeout, packet),
+    enqueue: Enqueueing.make(tables, client, statementTimeout, packet, (jobs) => Claiming.noteEnqueued(fronts, jobs)),
     requireTransaction: Transaction.requireTransaction,
     refuseTransaction: Transaction.refuseTransaction,
     detached: Transaction.detached,
     transaction: CallersTransaction.make(options.transactions),
-    claim: Claiming.make(tables, worker, options.fronts),
+    claim: Claiming.make(tables, worker, fronts),
     renew: Settling.makeRenew(tables, worker, statementTimeout),
     settle: Settling.makeSettle(tables, worker, packet),
     completeWith: CompletingWith.make(tables, options.transactions),

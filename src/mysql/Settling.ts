@@ -3,6 +3,7 @@
  * `statements/settle`.
  */
 import { Duration, Effect, Option } from "effect"
+import type { AttemptOutcome } from "../Attempt.js"
 import type { Act, JobState } from "../JobRecord.js"
 import { transition } from "../JobRecord.js"
 import type { Renewal, Settlement, SettleVerdict } from "../JobStore.js"
@@ -32,6 +33,10 @@ export const isHeld = (row: Row | undefined, lease: Lease): row is Row =>
   && stateOf(row) === "running"
   && Number(row["token"]) === lease.token
   && String(row["lease_owner"]) === lease.worker
+
+/** Whether a statement has written all rows of a batch. */
+const writesAll = (session: OwnSession, statement: string, rows: number): Effect.Effect<boolean, MysqlFault> =>
+  Effect.map(session.script([statement]), ([answer]) => answer?.affected === rows)
 
 /**
  * Locks and writes a batch: in one packet where nobody else holds one of its rows, and past those that somebody holds in two.
@@ -72,6 +77,9 @@ export const makeRenew =
       "again",
       (session) =>
         Effect.gen(function* () {
+          if (yield* writesAll(session, Statements.renew(tables, leases, lease), leases.length)) {
+            return leases.map((): Renewal => ({ _tag: "Renewed", cancelRequested: false }))
+          }
           const { locked, skipped } = yield* lockAndWrite(tables, session, leases, (held) =>
             Statements.extend(tables, held, lease)
           )
@@ -146,6 +154,11 @@ const settleBatch = (
   batch: ReadonlyArray<Item>
 ): Effect.Effect<ReadonlyArray<SettleVerdict>, MysqlFault> =>
   Effect.gen(function* () {
+    // A cancel is never as nearly all are.
+    const usual = batch.every(([, settlement]) => settlement._tag !== "Cancel")
+    if (usual && (yield* writesAll(session, Statements.settle(tables, batch), batch.length))) {
+      return batch.map(([, settlement]): SettleVerdict => ({ _tag: "Recorded", state: stateSaid(settlement) }))
+    }
     const leases = batch.map(([lease]) => lease)
     const { locked } = yield* lockAndWrite(tables, session, leases, (held) =>
       Statements.writeSettlements(
@@ -171,6 +184,8 @@ const acts = {
   Release: "release"
 } as const satisfies { readonly [Tag in Exclude<Settlement["_tag"], "Cancel">]: Act }
 
+const stateSaid = (settlement: Settlement): JobState => stateByOutcome[Statements.outcomeOf(settlement)]
+
 /** The state that a settlement led to, by the table of transitions, on what the locked read saw. */
 const stateAfter = (row: Row, settlement: Settlement): JobState =>
   settlement._tag === "Cancel"
@@ -188,14 +203,14 @@ const stateAfter = (row: Row, settlement: Settlement): JobState =>
         { onNone: () => "running", onSome: ({ state }) => state }
       )
 
-const stateByOutcome: { readonly [outcome: string]: JobState } = {
+const stateByOutcome = {
   completed: "succeeded",
   retry: "pending",
   snoozed: "pending",
   released: "pending",
   dead: "dead",
   canceled: "canceled"
-}
+} as const satisfies { readonly [Outcome in AttemptOutcome]?: JobState }
 
 /**
  * What became of a lease whose row no longer carries it (ruling 2). The ledger tells: each entry has its token, so my own
@@ -217,5 +232,5 @@ export const readBack = (row: Row | undefined, lease: Lease, settlement: Settlem
     outcome === Statements.outcomeOf(settlement)
     || outcome === "canceled"
     || (outcome === "dead" && settlement._tag === "RetryLater")
-  return mine ? { _tag: "Recorded", state: stateByOutcome[outcome] ?? "dead" } : { _tag: "AlreadySettled" }
+  return mine ? { _tag: "Recorded", state: stateByOutcome[outcome] } : { _tag: "AlreadySettled" }
 }

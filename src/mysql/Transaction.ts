@@ -39,6 +39,8 @@ const afterDeadlock = Schedule.jittered(Schedule.exponential("5 millis", 2)).pip
   Schedule.intersect(Schedule.recurs(6))
 )
 
+const once = Schedule.recurs(1)
+
 /**
  * What a lost answer means for a verb: do it `again`, since twice is no harm; report it as `unavailable`, since it is no harm
  * but not to be repeated either; or report that its outcome is `unknown` (law 10).
@@ -58,13 +60,13 @@ export const run = <A, E>(
   statementTimeout?: Duration.Duration
 ): Effect.Effect<A, Exclude<E, MysqlFault> | StoreError> =>
   connections.use(body, statementTimeout).pipe(
-    Effect.retry({ schedule: afterDeadlock, while: (error) => isFault(error) && error.kind === "deadlock" }),
-    Effect.retry({
-      times: 1,
-      while: (error) =>
+    retryWhere(afterDeadlock, (error) => isFault(error) && error.kind === "deadlock"),
+    retryWhere(
+      once,
+      (error) =>
         isFault(error)
         && (error.kind === "read_only" || (error.kind === "connection" && (whenLost === "again" || !error.ambiguous)))
-    }),
+    ),
     Effect.catchAll(
       (error): Effect.Effect<never, Exclude<E, MysqlFault> | StoreError> =>
         Effect.fail(
@@ -72,6 +74,19 @@ export const run = <A, E>(
         )
     )
   )
+
+/** As `Effect.retry`, but for what succeeds at once, as nearly every statement does, no schedule is set up. */
+const retryWhere =
+  (schedule: Schedule.Schedule<unknown>, passes: (error: unknown) => boolean) =>
+  <A, E>(effect: Effect.Effect<A, E>): Effect.Effect<A, E> =>
+    Effect.catchAll(effect, (error) => {
+      if (!passes(error)) return Effect.fail(error)
+      const known = [Effect.fail(error)]
+      return Effect.retry(
+        Effect.suspend(() => known.pop() ?? effect),
+        { schedule, while: passes }
+      )
+    })
 
 const isFault = (error: unknown): error is MysqlFault => error instanceof MysqlFault
 

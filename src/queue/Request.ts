@@ -51,10 +51,25 @@ export const make = <Type extends string, P, S, E>(
   payload: P,
   options: EnqueueOptions = {}
 ): Effect.Effect<NewJob, RequestError> =>
-  Effect.flatMap(Payload.Limit, (limit) =>
-    Effect.flatMap(TraceContext.current, (traceContext) =>
-      Effect.flatMap(dueOf(options), (due) => encode(job, payload, options, { limit, traceContext, due }))
-    )
+  Effect.flatMap(surroundings(options), (around) => encode(job, payload, options, around))
+
+/** Jobs of one type, each as {@link make} would make it. */
+export const makeAll = <Type extends string, P, S, E>(
+  job: Job.Job<Type, P, S, E>,
+  payloads: ReadonlyArray<P>,
+  options: CommonOptions = {}
+): Effect.Effect<ReadonlyArray<NewJob>, RequestError> =>
+  Effect.flatMap(surroundings(options), (around) =>
+    Either.all(payloads.map((payload) => encode(job, payload, options, around)))
+  )
+
+type Surroundings = Pick<NewJob, "due" | "traceContext"> & { readonly limit: number }
+
+const surroundings = (options: CommonOptions): Effect.Effect<Surroundings, RequestError> =>
+  Effect.zipWith(
+    Effect.zip(Payload.Limit, TraceContext.current),
+    dueOf(options),
+    ([limit, traceContext], due): Surroundings => ({ limit, traceContext, due })
   )
 
 // Not an effect for each step: a bulk makes tens of thousands of these.
@@ -62,7 +77,7 @@ const encode = <Type extends string, P, S, E>(
   job: Job.Job<Type, P, S, E>,
   payload: P,
   options: EnqueueOptions,
-  { due, limit, traceContext }: Pick<NewJob, "due" | "traceContext"> & { readonly limit: number }
+  { due, limit, traceContext }: Surroundings
 ): Either.Either<NewJob, RequestError> =>
   Either.gen(function* () {
     if (Option.isSome(job.invalid)) return yield* Either.left(job.invalid.value)

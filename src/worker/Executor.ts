@@ -5,9 +5,9 @@ import { type Cause, Deferred, Effect, Exit, FiberId, type Scope } from "effect"
 import type { JobId } from "../JobRecord.js"
 import type { ClaimedJob } from "../JobStore.js"
 import type * as Lease from "../Lease.js"
+import * as TraceContext from "../TraceContext.js"
 import { AttemptRuntime } from "./AttemptRuntime.js"
 import { type Kind, Life, type Surroundings } from "./Life.js"
-import * as Report from "./Report.js"
 
 export class Executor {
   private readonly underWay = new Set<Life>()
@@ -33,7 +33,11 @@ export class Executor {
     const runtimes = Effect.forEach(kinds.values(), (kind) =>
       Effect.map(AttemptRuntime.make(kind.runnable, around.store, worker), (its) => [kind, its] as const)
     )
-    return Effect.zipWith(runtimes, Report.isTraced, (of, traced) => new Executor({ ...around, traced }, new Map(of)))
+    return Effect.zipWith(
+      runtimes,
+      TraceContext.isCollected,
+      (of, traced) => new Executor({ ...around, traced }, new Map(of))
+    )
   }
 
   /** Completes when no attempt is under way. */

@@ -1,7 +1,7 @@
 /**
  * What a worker tells about attempts: logs, metrics, spans. Never a payload, an output or a key (law 8).
  */
-import { Context, DefaultServices, Duration, Effect, HashMap, LogLevel, Option, Tracer } from "effect"
+import { Duration, Effect, HashMap, LogLevel, Option } from "effect"
 import type { ClaimedJob, Settlement } from "../JobStore.js"
 import type * as Metrics from "../Metrics.js"
 import type { Outcome } from "../Outcome.js"
@@ -53,11 +53,6 @@ export const annotateKind =
   (type: string, queue: string, worker: string) =>
   (those: Annotations): Annotations =>
     HashMap.union(those, HashMap.fromIterable(Object.entries(annotationsOfKind(type, queue, worker))))
-
-/** Whether anybody collects spans: Effect's own tracer, which every program has that provides no other, keeps them to itself. */
-export const isTraced: Effect.Effect<boolean> = Effect.map(Effect.tracer, (tracer) => tracer !== uncollected)
-
-const uncollected = Context.get(DefaultServices.liveServices, Tracer.Tracer)
 
 /**
  * The span of one run, linked to the trace that the job was enqueued in. Not made where nobody collects it: it would cost as

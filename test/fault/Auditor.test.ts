@@ -123,7 +123,7 @@ layer(database, { excludeTestServices: true, timeout: "2 minutes" })("the audito
       yield* complete(second, yield* claim(second, Plain, "second"))
       first.proxy.rules.push({
         matches: settlement,
-        action: { rewrite: (text) => text.replace(fence, "TRUE") }
+        action: { rewrite: (text) => text.replace(fence, "TRUE").replace("AND state = 1 FOR UPDATE", "FOR UPDATE") }
       })
       yield* complete(first, stale)
       expect(first.proxy.hits[0]).toBe(1)

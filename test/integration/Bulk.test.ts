@@ -3,7 +3,7 @@ import { expect, layer } from "@effect/vitest"
 import { Duration, Effect, Fiber, Option, Redacted, Schema } from "effect"
 import { Job, Queue, Worker } from "../../src/index.js"
 import { JobId } from "../../src/JobRecord.js"
-import type { NewJob } from "../../src/JobStore.js"
+import { JobStore, type NewJob } from "../../src/JobStore.js"
 import * as Connections from "../../src/mysql/Connections.js"
 import * as Enqueueing from "../../src/mysql/Enqueueing.js"
 import * as Tables from "../../src/mysql/Tables.js"
@@ -67,7 +67,7 @@ layer(queue(), { excludeTestServices: true, timeout: "2 minutes" })("a bulk of j
         { size: 2, statementTimeout: Duration.seconds(5), settings: Connections.pinned }
       )
       const packet = 1024 * 1024
-      const enqueue = Enqueueing.make(tables, connections, Duration.seconds(5), packet)
+      const enqueue = Enqueueing.make(tables, connections, Duration.seconds(5), packet, () => {})
       // Four bytes, and twice as many digits, for two UTF-16 units.
       const heavy = JSON.stringify("\u{1F600}".repeat(12_000))
       const payloads = Array.from({ length: 75 }, (_, index) => (index % 25 === 0 ? heavy : `"${"x".repeat(index)}"`))
@@ -85,6 +85,51 @@ layer(queue(), { excludeTestServices: true, timeout: "2 minutes" })("a bulk of j
       )
       expect(Number(sizes[0]?.["longest"])).toBeLessThan(packet / 2)
     })
+  )
+
+  it.effect(
+    "of jobs that are alike holds each payload as it is, and what they have in common, whatever came before",
+    () =>
+      Effect.gen(function* () {
+        const { query } = yield* Database
+        const [store, columns] = [
+          yield* JobStore,
+          "type, priority, max_attempts, payload_version, trace_context, payload"
+        ]
+        const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+        const texts = [`"'\\\\" ? ; -- \u0000 \u{1F600} ü"`, null, '"?"', "1e3"]
+        const kinds: ReadonlyArray<Partial<NewJob>> = [
+          { maxAttempts: Option.none(), traceContext: Option.none() },
+          { maxAttempts: Option.some(65_535), traceContext: Option.some(trace), priority: 0, payloadVersion: 65_535 },
+          { type: "bulk.other", maxAttempts: Option.none(), priority: 9 },
+          { maxAttempts: Option.some(1), traceContext: Option.none() }
+        ]
+        // More than once each, so that statements which were prepared for one kind meet the others.
+        for (const [round, kind] of [...kinds, ...kinds].entries()) {
+          const queueName = `alike.${round}`
+          const jobs = Array.from({ length: 1_313 }, (_, n) => ({
+            ...newJob(queueName, ""),
+            ...kind,
+            payload: texts[n % texts.length] ?? null
+          }))
+          const enqueued = yield* store.enqueue(jobs)
+          const rows = yield* query(
+            `SELECT CAST(id AS CHAR) AS id, ${columns} FROM leasehold_jobs WHERE queue = ? ORDER BY id`,
+            [queueName]
+          )
+          expect(rows).toEqual(
+            jobs.map((job, n) => ({
+              id: enqueued[n]?.id,
+              type: job.type,
+              priority: job.priority,
+              max_attempts: Option.getOrNull(job.maxAttempts),
+              payload_version: job.payloadVersion,
+              trace_context: Option.getOrNull(job.traceContext),
+              payload: job.payload
+            }))
+          )
+        }
+      })
   )
 
   it.effect("answers the ids that its rows have where ids rise in steps", () =>

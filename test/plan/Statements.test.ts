@@ -65,6 +65,9 @@ const forbidPrimary = (statement: string) =>
 const leases = (ids: ReadonlyArray<JobId>): ReadonlyArray<Lease> =>
   ids.map((jobId) => ({ jobId, token: 1, attempt: 1, worker: "worker-1" }))
 
+const endsOf = (ids: ReadonlyArray<JobId>, output: (index: number) => string | null) =>
+  leases(ids).map((lease, index) => [lease, { _tag: "Complete", output: output(index) }] as const)
+
 const retention = { succeeded: Duration.days(7), dead: Duration.days(30) }
 const claim = {
   queue: "plan.held",
@@ -126,10 +129,19 @@ const subjects = ({ ended, held }: Scene): { readonly [name: string]: Subject } 
     "settle.lockHeld SKIP LOCKED": byPrimary(Settle.lockHeld(tables, leases(held), "SKIP LOCKED"), true),
     "settle.lockHeld WAIT": byPrimary(Settle.lockHeld(tables, leases(held), "WAIT"), true),
     "settle.readHeld": byPrimary(Settle.readHeld(tables, leases(held)), false),
+    "settle.settle of alike": byPrimary(
+      Settle.settle(
+        tables,
+        endsOf(held, () => null)
+      ),
+      true
+    ),
+    "settle.settle": byPrimary(Settle.settle(tables, endsOf(held, String)), true),
+    "settle.renew": byPrimary(Settle.renew(tables, leases(held), Duration.seconds(30)), true),
     "settle.writeSettlements": byPrimary(
       Settle.writeSettlements(
         tables,
-        leases(held).map((lease) => [lease, { _tag: "Complete", output: null }])
+        endsOf(held, () => null)
       ),
       true
     ),
@@ -205,7 +217,7 @@ const elsewhere = new Set([
   // Reads the whole table, and says so.
   "read.counts",
   // What the inserts do is measured in a test of its own.
-  ...["enqueue.insert", "enqueue.insertTogether"],
+  ...["enqueue.insert", "enqueue.insertTogether", "enqueue.setCommon", "enqueue.insertAlike"],
   // They ask the server about itself, or explain a statement that stands here.
   ...["diagnose.variables", "diagnose.status", "diagnose.explain", "diagnose.locks"],
   // Statements of which each touches no row: the doctor's own test runs them all.
@@ -382,6 +394,13 @@ layer(store, { excludeTestServices: true, timeout: "3 minutes" })("the plans of 
           isolation
         })
         expect(together).toMatchObject({ read: 0, locks: {} })
+        for (const count of Enqueue.alikeSizes) {
+          const values = Array.from({ length: count }, () => "{}")
+          const common = ["plan.insert", "count", "5", "3", "1", null]
+          yield* session.query(Enqueue.setCommon(common))
+          const alike = yield* measure(session, { statement: Enqueue.insertAlike(tables, count), values, isolation })
+          expect(alike).toMatchObject({ read: 0, locks: {} })
+        }
         // What the measure sees of the shapes that are never to be used: a lock on an entry of somebody else.
         const planted = yield* measure(session, {
           statement: Enqueue.insert(tables, 1, "now").replace("INSERT", "INSERT IGNORE"),

@@ -10,10 +10,10 @@ import * as Proxy from "./Proxy.js"
 
 /** The statements that a proxy looks for. */
 export const statements = {
-  claimLock: /FOR UPDATE SKIP LOCKED/,
+  claimLock: /FORCE INDEX \(jobs_claim\)[\s\S]*FOR UPDATE SKIP LOCKED/,
   claimTake: /JSON_ARRAY_APPEND[\s\S]*COMMIT/,
   renewal: /SET jobs\.due_at = UTC_TIMESTAMP\(6\) \+ INTERVAL/,
-  settlement: /SET jobs\.attempts[\s\S]*COMMIT/,
+  settlement: /SET jobs\.attempts/,
   insert: /INSERT INTO leasehold_jobs/,
   /** The first of each connection of the library. */
   settings: /^SET SESSION transaction_isolation/

@@ -42,10 +42,10 @@ export type Fault = MemberFault | ServerFault | CallerFault
 /** The library's statements, and the ends of transactions. */
 const targets = {
   look: /UNION ALL/,
-  lock: /FOR UPDATE SKIP LOCKED/,
+  lock: /FORCE INDEX \(jobs_claim\)[\s\S]*FOR UPDATE SKIP LOCKED/,
   take: /JSON_ARRAY_APPEND[\s\S]*COMMIT/,
   renew: /SET jobs\.due_at = UTC_TIMESTAMP\(6\) \+ INTERVAL/,
-  settle: /SET jobs\.attempts[\s\S]*COMMIT/,
+  settle: /SET jobs\.attempts/,
   commit: /COMMIT/,
   any: /./
 } as const

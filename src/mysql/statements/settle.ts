@@ -1,8 +1,14 @@
 /**
  * Statements that only the holder of a lease may cause: settle and renew, in batches, each row behind its own fence.
  *
- * A batch is one packet: lock the rows by primary key in ascending order, reading what they say; write those that match
- * `running` and the token; commit. The locked read is the verdict, since nothing can change between it and the write.
+ * A batch is first one statement that commits by itself, and writes the rows that are as nearly all are: held under their
+ * token, locked by nobody else, with no cancel requested. Its count of rows is the verdict on all of them together. Where it
+ * falls short, the batch is told apart in one packet: lock the rows by primary key in ascending order, reading what they say;
+ * write those that match `running` and the token; commit. There the locked read is the verdict, since nothing can change
+ * between it and the write; what the first statement has written is found in the ledger.
+ *
+ * Without the first statement a lone completion took 1,400 µs instead of 860, 950 of the server's instead of 540; 32 of them
+ * cost the process 22 µs each instead of 9 (measured 2026-11-30).
  */
 import type { Duration } from "effect"
 import type { Settlement } from "../../JobStore.js"
@@ -22,6 +28,18 @@ export const lockHeld = (tables: Tables, leases: ReadonlyArray<Lease>, contentio
   `SELECT CAST(id AS CHAR) AS id, state, token, lease_owner, cancel_requested, attempts_left, max_attempts`
   + ` FROM ${tables.jobs} FORCE INDEX (PRIMARY) WHERE id IN (${Literal.sortedIds(leases.map(({ jobId }) => jobId))})`
   + ` ORDER BY ${tables.jobs}.id FOR UPDATE${contention === "WAIT" ? "" : ` ${contention}`}`
+
+/**
+ * The rows of a batch that nobody else has locked, locked in ascending order. {@link apart} keeps the server from merging it into
+ * the statement around it, which would wait for the others (measured: 1205). The state is read since a statement that reads ids
+ * alone walks over the whole table where statistics are wrong, whatever index it is told to use.
+ */
+const unlocked = (tables: Tables, leases: ReadonlyArray<Lease>): string =>
+  `(SELECT id AS held_id FROM ${tables.jobs} FORCE INDEX (PRIMARY)`
+  + ` WHERE id IN (${Literal.sortedIds(leases.map(({ jobId }) => jobId))})`
+  + ` AND state = 1 FOR UPDATE SKIP LOCKED) AS held`
+
+const apart = "/*+ NO_MERGE(held) */"
 
 /** The same read without locks, with the ledger: what became of rows that did not match. */
 export const readHeld = (tables: Tables, leases: ReadonlyArray<Lease>): string =>
@@ -47,57 +65,123 @@ const written = {
 export const outcomeOf = (settlement: Settlement) => written[settlement._tag].outcome
 
 /**
- * Writes the end of attempts whose rows are locked. By primary key. Zero rows for an item: its token is stale.
- *
- * A multi-table UPDATE assigns in no promised order, so nothing here reads a column that is assigned: the budget is only
- * changed by snooze and release, which do not read it. `cancel_requested` stays set, and turns every outcome into `canceled`
- * without output. All columns are ERROR ON ERROR: without it an over-long value would silently become NULL (measured).
- *
- * What all items have in common is no column but a literal: of the server's 65 to 70 µs for each of 64 plain completions, 15
- * went into columns that said the same for all (measured 2026-11-29).
+ * Writes ends of attempts just as their settlements say, by primary key. Rows that it does not count are held under another
+ * token or not at all, locked by somebody else, or to end otherwise than the settlement says.
+ */
+export const settle = (tables: Tables, settlements: ReadonlyArray<readonly [Lease, Settlement]>): string => {
+  const items = new Items(settlements)
+  const others = ["jobs.cancel_requested = 0"]
+  if (items.mayBe("outcome", "retry")) others.push(`NOT (${deadByBudget(items)})`)
+  const assignments = assign(items, (name) => items.column(name))
+  const fenced = [fenceOf(items), ...others].join(" AND ")
+  const held = unlocked(
+    tables,
+    settlements.map(([lease]) => lease)
+  )
+  const source = items.isUniform ? held : `${items.table} STRAIGHT_JOIN ${held} ON held.held_id = item.id`
+  return (
+    `UPDATE ${apart} ${source} STRAIGHT_JOIN ${tables.jobs} AS jobs FORCE INDEX (PRIMARY) ON jobs.id = held.held_id`
+    + ` SET ${assignments.join(", ")} WHERE ${fenced}`
+  )
+}
+
+/**
+ * Writes the ends of attempts whose rows are locked, by primary key. Zero rows for an item: its token is stale.
+ * `cancel_requested` stays set, and turns every outcome into `canceled` without output.
  */
 export const writeSettlements = (tables: Tables, settlements: ReadonlyArray<readonly [Lease, Settlement]>): string => {
-  const items = toItems(settlements)
-  const [first] = items
-  const varying: Array<FieldName> = []
-  const item = (name: FieldName): string => {
-    if (items.some((other) => other[name] !== first?.[name])) {
-      if (!varying.includes(name)) varying.push(name)
-      return `item.${name}`
-    }
-    const value = first?.[name] ?? null
+  const items = new Items(settlements)
+  const canceled = "jobs.cancel_requested = 1"
+  const ends = { outcome: ["'canceled'", "'dead'"], state: ["4", "3"] } as const
+  const assignments = assign(items, (name) => {
+    if (name === "output") return `IF(${canceled}, NULL, ${items.column("output")})`
+    if (name === "returned") return `IF(${canceled}, 0, ${items.column("returned")})`
+    const [whenCanceled, whenDead] = ends[name]
+    return `IF(${canceled}, ${whenCanceled}, IF(${deadByBudget(items)}, ${whenDead}, ${items.column(name)}))`
+  })
+  return (
+    `UPDATE ${items.table} STRAIGHT_JOIN ${tables.jobs} AS jobs FORCE INDEX (PRIMARY) ON jobs.id = item.id`
+    + ` SET ${assignments.join(", ")} WHERE ${fenceOf(items)}`
+  )
+}
+
+/** A retry without budget. */
+const deadByBudget = (items: Items): string => `${items.column("outcome")} = 'retry' AND jobs.attempts_left = 0`
+
+const fenceOf = (items: Items): string =>
+  `jobs.state = 1 AND jobs.token = ${items.column("token")} AND jobs.lease_owner = ${items.column("worker")}`
+
+/**
+ * What an end writes; `decided` says what becomes of the fields that a cancel or the end of the budget may overrule.
+ *
+ * A multi-table UPDATE assigns in no promised order, so nothing here reads a column that is assigned: the budget is only
+ * changed by snooze and release, which do not read it.
+ */
+const assign = (
+  items: Items,
+  decided: (name: "outcome" | "state" | "returned" | "output") => string
+): ReadonlyArray<string> => {
+  const now = "UTC_TIMESTAMP(6)"
+  const [outcome, state] = [decided("outcome"), decided("state")]
+  const [code, message] = [items.column("code"), items.column("message")]
+  const failed = `${items.column("outcome")} IN ('retry', 'dead', 'completed')`
+  return [
+    `jobs.attempts = IF(${code} IS NULL,`
+      + ` JSON_SET(jobs.attempts, '$[last].e', CAST(${now} AS CHAR), '$[last].o', ${outcome}),`
+      + ` JSON_SET(jobs.attempts, '$[last].e', CAST(${now} AS CHAR), '$[last].o', ${outcome},`
+      + ` '$[last].c', ${code}, '$[last].m', ${message}))`,
+    `jobs.state = ${state}`,
+    `jobs.due_at = IF(${state} = 0, ${now} + INTERVAL ${items.column("delay")} MICROSECOND, NULL)`,
+    `jobs.finished_at = IF(${state} = 0, NULL, ${now})`,
+    `jobs.attempts_left = LEAST(jobs.max_attempts, jobs.attempts_left + ${decided("returned")})`,
+    `jobs.output = ${decided("output")}`,
+    `jobs.error_code = IF(${failed}, ${code}, jobs.error_code)`,
+    `jobs.error_message = IF(${failed}, ${message}, jobs.error_message)`,
+    `jobs.lease_owner = NULL`
+  ]
+}
+
+/**
+ * What the items of a batch say, as columns.
+ *
+ * What all of them have in common is no column but a literal: of the server's 65 to 70 µs for each of 64 plain completions, 15
+ * went into columns that said the same for all (measured 2026-11-29). The others come from a JSON_TABLE, all ERROR ON ERROR:
+ * without it an over-long value would silently become NULL (measured).
+ */
+class Items {
+  private readonly items: ReadonlyArray<Fields>
+  private readonly varying: ReadonlyArray<FieldName>
+
+  constructor(settlements: ReadonlyArray<readonly [Lease, Settlement]>) {
+    this.items = toItems(settlements)
+    this.varying = fieldNames.filter((name) => this.items.some((item) => item[name] !== this.items[0]?.[name]))
+  }
+
+  /** Whether they differ in nothing but their ids. */
+  get isUniform(): boolean {
+    return this.varying.every((name) => name === "id")
+  }
+
+  mayBe(name: FieldName, value: string): boolean {
+    return this.items.some((item) => item[name] === value)
+  }
+
+  column(name: FieldName): string {
+    if (this.varying.includes(name)) return `item.${name}`
+    const value = this.items[0]?.[name] ?? null
     if (value === null) return "NULL"
     return isNumber(name) ? Literal.digits(value) : Literal.name(value)
   }
-  const now = "UTC_TIMESTAMP(6)"
-  const canceled = "jobs.cancel_requested = 1"
-  const dead = `${item("outcome")} = 'retry' AND jobs.attempts_left = 0`
-  const outcome = `IF(${canceled}, 'canceled', IF(${dead}, 'dead', ${item("outcome")}))`
-  const state = `IF(${canceled}, 4, IF(${dead}, 3, ${item("state")}))`
-  const failed = `${item("outcome")} IN ('retry', 'dead', 'completed')`
-  const assignments = [
-    `jobs.attempts = IF(${item("code")} IS NULL,`
-      + ` JSON_SET(jobs.attempts, '$[last].e', CAST(${now} AS CHAR), '$[last].o', ${outcome}),`
-      + ` JSON_SET(jobs.attempts, '$[last].e', CAST(${now} AS CHAR), '$[last].o', ${outcome},`
-      + ` '$[last].c', ${item("code")}, '$[last].m', ${item("message")}))`,
-    `jobs.state = ${state}`,
-    `jobs.due_at = IF(${state} = 0, ${now} + INTERVAL ${item("delay")} MICROSECOND, NULL)`,
-    `jobs.finished_at = IF(${state} = 0, NULL, ${now})`,
-    `jobs.attempts_left = LEAST(jobs.max_attempts, jobs.attempts_left + IF(${canceled}, 0, ${item("returned")}))`,
-    `jobs.output = IF(${canceled}, NULL, ${item("output")})`,
-    `jobs.error_code = IF(${failed}, ${item("code")}, jobs.error_code)`,
-    `jobs.error_message = IF(${failed}, ${item("message")}, jobs.error_message)`,
-    `jobs.lease_owner = NULL`
-  ]
-  const where = `jobs.state = 1 AND jobs.token = ${item("token")} AND jobs.lease_owner = ${item("worker")}`
-  const columns = ["id" as const, ...varying]
-  const rows = items.map((one) => columns.map((name) => one[name]))
-  return (
-    `UPDATE JSON_TABLE(${Literal.text(JSON.stringify(rows))}, '$[*]' COLUMNS (`
-    + columns.map((name, index) => `${name} ${fieldTypes[name]} PATH '$[${index}]' ERROR ON ERROR`).join(", ")
-    + `)) AS item STRAIGHT_JOIN ${tables.jobs} AS jobs FORCE INDEX (PRIMARY) ON jobs.id = item.id`
-    + ` SET ${assignments.join(", ")} WHERE ${where}`
-  )
+
+  get table(): string {
+    const columns = ["id" as const, ...this.varying.filter((name) => name !== "id")]
+    const rows = this.items.map((item) => columns.map((name) => item[name]))
+    return (
+      `JSON_TABLE(${Literal.text(JSON.stringify(rows))}, '$[*]' COLUMNS (`
+      + columns.map((name, index) => `${name} ${fieldTypes[name]} PATH '$[${index}]' ERROR ON ERROR`).join(", ")
+      + `)) AS item`
+    )
+  }
 }
 
 const fieldTypes = {
@@ -114,6 +198,7 @@ const fieldTypes = {
 } as const
 
 type FieldName = keyof typeof fieldTypes
+const fieldNames = Object.keys(fieldTypes) as ReadonlyArray<FieldName>
 /** Numbers as digits: a JSON number above 2^53 would lose some on the way. */
 type Fields = { readonly [Name in FieldName]: string | null }
 
@@ -138,17 +223,29 @@ const toItems = (settlements: ReadonlyArray<readonly [Lease, Settlement]>): Read
       }
     })
 
+/**
+ * Extends leases by primary key. Rows that it does not count are held under another token or not at all, locked by somebody
+ * else, or to be canceled.
+ */
+export const renew = (tables: Tables, leases: ReadonlyArray<Lease>, lease: Duration.Duration): string =>
+  `UPDATE ${apart} ${leaseTable(leases)} STRAIGHT_JOIN ${unlocked(tables, leases)} ON held.held_id = item.id`
+  + ` STRAIGHT_JOIN ${tables.jobs} AS jobs FORCE INDEX (PRIMARY) ON jobs.id = held.held_id`
+  + ` SET ${extended(lease)} WHERE ${fence} AND jobs.cancel_requested = 0`
+
 /** Extends locked leases by primary key, those with a cancel request too: their finalizers still run. Zero rows: stale. */
-export const extend = (tables: Tables, leases: ReadonlyArray<Lease>, lease: Duration.Duration): string => {
+export const extend = (tables: Tables, leases: ReadonlyArray<Lease>, lease: Duration.Duration): string =>
+  `UPDATE ${leaseTable(leases)} STRAIGHT_JOIN ${tables.jobs} AS jobs FORCE INDEX (PRIMARY) ON jobs.id = item.id`
+  + ` SET ${extended(lease)} WHERE ${fence}`
+
+const extended = (lease: Duration.Duration): string => `jobs.due_at = UTC_TIMESTAMP(6) + ${Literal.interval(lease)}`
+
+const leaseTable = (leases: ReadonlyArray<Lease>): string => {
   const items = [...leases]
     .sort((a, b) => a.jobId.length - b.jobId.length || (a.jobId < b.jobId ? -1 : 1))
     .map(({ jobId, token, worker }) => [Literal.digits(jobId), Literal.integer(token), worker])
   return (
-    `UPDATE JSON_TABLE(${Literal.text(JSON.stringify(items))}, '$[*]' COLUMNS (`
+    `JSON_TABLE(${Literal.text(JSON.stringify(items))}, '$[*]' COLUMNS (`
     + `id BIGINT UNSIGNED PATH '$[0]' ERROR ON ERROR, token BIGINT UNSIGNED PATH '$[1]' ERROR ON ERROR,`
     + ` worker VARCHAR(64) PATH '$[2]' ERROR ON ERROR)) AS item`
-    + ` STRAIGHT_JOIN ${tables.jobs} AS jobs FORCE INDEX (PRIMARY) ON jobs.id = item.id`
-    + ` SET jobs.due_at = UTC_TIMESTAMP(6) + ${Literal.interval(lease)}`
-    + ` WHERE ${fence}`
   )
 }
