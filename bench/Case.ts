@@ -1,7 +1,7 @@
 /**
  * One benchmark: what it measures, and how one sample of each of its variants is taken.
  */
-import type { Effect, Option, Scope } from "effect"
+import { type Effect, Option, type Scope } from "effect"
 import type { BenchError } from "./BenchError.js"
 import type { Figures } from "./Figure.js"
 import type { Peer } from "./Peer.js"
@@ -11,6 +11,8 @@ import type { Server } from "./Server.js"
 export interface Settings {
   readonly jobs: Option.Option<number>
   readonly concurrency: Option.Option<number>
+  /** Jobs before those that count; default half as many as these. */
+  readonly warmup: Option.Option<number>
   /** Bytes of an encoded payload. */
   readonly payload: number
   /** The server was started with a binary log. */
@@ -18,6 +20,10 @@ export interface Settings {
   /** What is measured in turn with this library, in the cases that the others can do, too. */
   readonly peers: ReadonlyArray<Peer>
 }
+
+/** A process that has just started compiles its code while it runs: not what a worker does all day. */
+export const warmupOf = ({ warmup }: Settings, jobs: number): number =>
+  Option.getOrElse(warmup, () => Math.floor(jobs / 2))
 
 export interface Sample {
   readonly figures: Figures

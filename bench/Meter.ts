@@ -8,10 +8,14 @@ import type { Figures } from "./Figure.js"
 import type { Done } from "./process/Lines.js"
 import { Server } from "./Server.js"
 
-/** Tells the processes to go and waits for all of them. */
+/**
+ * Tells the processes to go and waits for all of them. They take their own time from when they are warm; what the server is given
+ * to do is counted from the start, and shared among all jobs.
+ */
 export const race = (
   children: ReadonlyArray<Child>,
-  jobsOf: (done: ReadonlyArray<Done>) => number
+  jobsOf: (done: ReadonlyArray<Done>) => number,
+  warmup = 0
 ): Effect.Effect<{ readonly done: ReadonlyArray<Done>; readonly figures: Figures }, BenchError, Server> =>
   Effect.gen(function* () {
     const server = yield* Server
@@ -28,9 +32,9 @@ export const race = (
       done,
       figures: {
         jobs_per_second: (jobs * 1_000) / elapsed,
-        statements_per_job: statements / jobs,
+        statements_per_job: statements / (jobs + warmup),
         node_cpu_us_per_job: done.reduce((sum, { cpu }) => sum + cpu, 0) / jobs,
-        ...(Option.isSome(mysqldCpu) ? { mysqld_cpu_us_per_job: mysqldCpu.value / jobs } : {})
+        ...(Option.isSome(mysqldCpu) ? { mysqld_cpu_us_per_job: mysqldCpu.value / (jobs + warmup) } : {})
       }
     }
   })

@@ -22,6 +22,12 @@ const whole = (name: string, about: string) => Options.integer(name).pipe(Option
 const options = {
   jobs: Options.optional(whole("jobs", "how many jobs; each case has its own default")),
   concurrency: Options.optional(whole("concurrency", "handlers at once, or fibers that enqueue")),
+  warmup: Options.optional(
+    whole(
+      "warmup",
+      "jobs before those that count, in drain, lifecycle, enqueue, bulk and latency; by default half as many as these"
+    )
+  ),
   payload: whole("payload", "bytes of an encoded payload").pipe(Options.withDefault(256)),
   runs: whole("runs", "how often each variant is measured; medians are shown").pipe(Options.withDefault(3)),
   url: Options.optional(

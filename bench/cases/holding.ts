@@ -69,7 +69,8 @@ export const idle: Case = {
           const { url, ...session } = yield* Database.migrated
           const worker = yield* Child.start({ jobs: 0, concurrency, payload, url, queues, act: "serve" })
           yield* worker.go
-          yield* Effect.sleep("3 seconds")
+          // A process that has just started compiles and collects for a while: three times as much CPU as later.
+          yield* Effect.sleep("20 seconds")
           const { figures } = yield* watch([worker], "20 seconds")
           return { figures, verified: yield* Verify.rows(session, { succeeded: 0 }) }
         })

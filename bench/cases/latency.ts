@@ -2,7 +2,7 @@
  * From the call of `enqueue` to the start of the handler, on an idle queue.
  */
 import { Effect, Option } from "effect"
-import type { Case, Settings, Variant } from "../Case.js"
+import { type Case, type Settings, type Variant, warmupOf } from "../Case.js"
 import * as Child from "../Child.js"
 import * as Database from "../Database.js"
 import { percentile } from "../Figure.js"
@@ -14,31 +14,32 @@ const spread = (samples: ReadonlyArray<number>) => ({
 })
 
 const sameProcess = (settings: Settings): Variant => {
-  const { concurrency, jobs, setup } = read(settings, 200)
+  const { concurrency, jobs, setup, warmup } = read(settings, 200)
   return {
     name: "same process",
     peer: "leasehold",
     jobs,
     concurrency,
+    settings: { warmup },
     sample: Effect.gen(function* () {
       const { url, ...session } = yield* Database.migrated
       const child = yield* Child.start({ ...setup, act: "latency", url })
       yield* child.go
       const { samples } = yield* child.done
-      const rows = yield* Verify.rows(session, { succeeded: jobs })
+      const rows = yield* Verify.rows(session, { succeeded: warmup + jobs })
       return { figures: spread(samples), verified: rows && samples.length === jobs }
     })
   }
 }
 
 const otherProcess = (settings: Settings, poll: number, binlog = false): Variant => {
-  const { concurrency, jobs, setup } = read(settings, 100)
+  const { concurrency, jobs, setup, warmup } = read(settings, 100)
   return {
     name: binlog ? "another process, binary log" : `another process, poll ${poll} ms`,
     peer: "leasehold",
     jobs,
     concurrency,
-    settings: { poll_ms: poll },
+    settings: { poll_ms: poll, warmup },
     sample: Effect.gen(function* () {
       const { url, ...session } = yield* Database.migrated
       const worker = yield* Child.start({ ...setup, act: "serve", url, poll, binlog })
@@ -47,15 +48,15 @@ const otherProcess = (settings: Settings, poll: number, binlog = false): Variant
       if (binlog) yield* Effect.sleep("2 seconds")
       const client = yield* Child.start({ ...setup, act: "ask", url })
       yield* client.go
-      const asked = yield* Effect.replicateEffect(client.mark, jobs)
-      const started = new Map((yield* Effect.replicateEffect(worker.mark, jobs)).map(({ at, n }) => [n, at]))
+      const asked = yield* Effect.replicateEffect(client.mark, warmup + jobs)
+      const started = new Map((yield* Effect.replicateEffect(worker.mark, warmup + jobs)).map(({ at, n }) => [n, at]))
       yield* worker.stop
       yield* worker.done
-      const samples = asked.flatMap(({ at, n }) => {
+      const samples = asked.slice(warmup).flatMap(({ at, n }) => {
         const end = started.get(n)
         return end === undefined ? [] : [end - at]
       })
-      const rows = yield* Verify.rows(session, { succeeded: jobs })
+      const rows = yield* Verify.rows(session, { succeeded: warmup + jobs })
       return { figures: spread(samples), verified: rows && samples.length === jobs }
     })
   }
@@ -64,7 +65,8 @@ const otherProcess = (settings: Settings, poll: number, binlog = false): Variant
 const read = (settings: Settings, fallback: number) => {
   const jobs = Option.getOrElse(settings.jobs, () => fallback)
   const concurrency = Option.getOrElse(settings.concurrency, () => 16)
-  return { jobs, concurrency, setup: { jobs, concurrency, payload: settings.payload } }
+  const warmup = warmupOf(settings, jobs)
+  return { jobs, concurrency, warmup, setup: { jobs, warmup, concurrency, payload: settings.payload } }
 }
 
 export const latency: Case = {

@@ -2,7 +2,7 @@
  * Cases that count jobs per second of one process: drain, lifecycle, enqueue, bulk.
  */
 import { Effect, Option } from "effect"
-import type { Case, Settings, Variant } from "../Case.js"
+import { type Case, type Settings, type Variant, warmupOf } from "../Case.js"
 import * as Child from "../Child.js"
 import * as Database from "../Database.js"
 import { handled, race, repeated } from "../Meter.js"
@@ -20,24 +20,27 @@ const act = (
 ): Variant => {
   const jobs = Option.getOrElse(settings.jobs, () => defaults.jobs)
   const concurrency = Option.getOrElse(settings.concurrency, () => defaults.concurrency)
-  const setup = { jobs, concurrency, payload: settings.payload }
+  const warmup = warmupOf(settings, jobs)
+  const setup = { jobs, warmup, concurrency, payload: settings.payload }
   return {
     name,
     peer: leasehold,
     jobs,
     concurrency,
+    settings: { warmup },
     sample: Effect.gen(function* () {
       const { url, ...session } = yield* Database.migrated
       if (name === "drain") {
-        const filler = yield* Child.start({ ...setup, act: "fill", url })
+        const filler = yield* Child.start({ ...setup, jobs: warmup + jobs, warmup: 0, act: "fill", url })
         yield* filler.go
         yield* filler.done
       }
       const child = yield* Child.start({ ...setup, act: name, url })
-      const { done, figures } = yield* race([child], () => jobs)
+      const { done, figures } = yield* race([child], () => jobs, warmup)
       const runs = name === "drain" || name === "lifecycle"
-      const rows = yield* Verify.rows(session, runs ? { succeeded: jobs } : { succeeded: 0, pending: jobs })
-      return { figures, verified: rows && repeated(done) === 0 && handled(done) === (runs ? jobs : 0) }
+      const all = warmup + jobs
+      const rows = yield* Verify.rows(session, runs ? { succeeded: all } : { succeeded: 0, pending: all })
+      return { figures, verified: rows && repeated(done) === 0 && handled(done) === (runs ? all : 0) }
     })
   }
 }
@@ -50,7 +53,7 @@ const besidePeers = (
 ): ReadonlyArray<Variant> => {
   const own = act(settings, name, defaults)
   const { concurrency, jobs } = own
-  return [own, ...Peers.variants(settings.peers, { act: name, jobs, concurrency, payload: settings.payload })]
+  return [own, ...Peers.variants(settings, { act: name, jobs, concurrency, payload: settings.payload })]
 }
 
 export const drain: Case = {

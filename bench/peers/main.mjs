@@ -21,6 +21,15 @@ const fillers = 16
 const now = () => Number(process.hrtime.bigint()) / 1e6
 const say = (line) => process.stdout.write(`${JSON.stringify(line)}\n`)
 
+/** Jobs that count, and before them those that warm the process. */
+const { jobs, warmup } = setup
+
+let start
+/** What is measured begins now. */
+const begin = () => {
+  start = { at: now(), cpu: process.cpuUsage() }
+}
+
 const makeTally = (wanted) => {
   const seen = new Uint8Array(wanted)
   const tally = { handled: 0, repeated: 0 }
@@ -28,32 +37,42 @@ const makeTally = (wanted) => {
     tally.count = (n) => {
       if (seen[n] === 1) tally.repeated++
       seen[n] = 1
-      if (++tally.handled === wanted) resolve()
+      tally.handled++
+      if (setup.act === "drain" && tally.handled === warmup) begin()
+      if (tally.handled === wanted) resolve()
     }
   })
   return { tally, full }
 }
 
-const { full, tally } = makeTally(setup.jobs)
+const { full, tally } = makeTally(warmup + jobs)
 const { open } = await import(`./${name}.mjs`)
 const peer = await open(setup, tally.count)
 
-const singly = async (concurrency) => {
-  let next = 0
+const singly = (concurrency) => async (first, end) => {
+  let next = first
   const add = async () => {
-    while (next < setup.jobs) await peer.enqueue(next++)
+    while (next < end) await peer.enqueue(next++)
   }
   await Promise.all(Array.from({ length: concurrency }, add))
 }
 
-const inBulk = async () => {
-  for (let from = 0; from < setup.jobs; from += chunk) await peer.bulk(from, Math.min(chunk, setup.jobs - from))
+const inBulk = async (first, end) => {
+  for (let from = first; from < end; from += chunk) await peer.bulk(from, Math.min(chunk, end - from))
+}
+
+const warmed = async (add) => {
+  if (warmup > 0) {
+    await add(0, warmup)
+    begin()
+  }
+  await add(warmup, warmup + jobs)
 }
 
 const acts = {
-  fill: () => (peer.bulk === undefined ? singly(fillers) : inBulk()),
-  bulk: inBulk,
-  enqueue: () => singly(setup.concurrency),
+  fill: () => (peer.bulk === undefined ? singly(fillers) : inBulk)(0, jobs),
+  bulk: () => warmed(inBulk),
+  enqueue: () => warmed(singly(setup.concurrency)),
   drain: async () => {
     await peer.start()
     await full
@@ -62,9 +81,8 @@ const acts = {
   count: () => peer.count()
 }
 
-let cpuAtGo = process.cpuUsage()
 const usage = () => {
-  const { system, user } = process.cpuUsage(cpuAtGo)
+  const { system, user } = process.cpuUsage(start.cpu)
   const heap = process.memoryUsage().heapUsed / 2 ** 20
   return { cpu: user + system, heap, handled: tally.handled, repeated: tally.repeated }
 }
@@ -74,10 +92,9 @@ const input = createInterface({ input: process.stdin })
 input.on("close", () => process.exit(1))
 input.on("line", async (word) => {
   if (word !== "go") return
-  cpuAtGo = process.cpuUsage()
-  const began = now()
+  begin()
   const samples = (await acts[setup.act]()) ?? []
-  const elapsed = now() - began
+  const elapsed = now() - start.at
   process.stdout.write(`${JSON.stringify({ _tag: "Done", ...usage(), elapsed, samples })}\n`, () => process.exit(0))
 })
 say({ _tag: "Ready" })

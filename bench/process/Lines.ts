@@ -24,6 +24,8 @@ export class Setup extends Schema.Class<Setup>("Setup")({
   url: Schema.String,
   /** Jobs to enqueue or to run until the process stops. */
   jobs: Schema.Number,
+  /** Jobs before those: the same is done with them first, and only then the clock starts. */
+  warmup: Schema.optionalWith(Schema.Number, { default: () => 0 }),
   /** Handlers at once, or fibers that enqueue. */
   concurrency: Schema.Number,
   /** Bytes of a payload. */
@@ -42,7 +44,7 @@ export class Setup extends Schema.Class<Setup>("Setup")({
   settings: Schema.optionalWith(Schema.Literal("default", "best"), { default: () => "best" as const })
 }) {}
 
-/** What the process used since it was told to go. */
+/** What the process used since it was told to go, or since it is warm. */
 const usage = {
   /** CPU time in microseconds. */
   cpu: Schema.Number,
@@ -65,7 +67,7 @@ export class Usage extends Schema.TaggedClass<Usage>()("Usage", usage) {}
 /** The act is done, and all of it is durable. */
 export class Done extends Schema.TaggedClass<Done>()("Done", {
   ...usage,
-  /** Milliseconds since it was told to go. */
+  /** Milliseconds since it was told to go, or since it is warm. */
   elapsed: Schema.Number,
   /** Single measurements in milliseconds, where the act makes some. */
   samples: Schema.Array(Schema.Number)

@@ -4,6 +4,7 @@
 import { createInterface } from "node:readline"
 import { Deferred, Effect, Schema } from "effect"
 import { type Line, Line as LineSchema, Usage } from "./Lines.js"
+import { monotonic } from "./Monotonic.js"
 import type { Tally } from "./Tally.js"
 
 const encode = Schema.encodeSync(LineSchema)
@@ -18,10 +19,19 @@ export interface Parent {
   readonly stop: Effect.Effect<void>
 }
 
-let cpuAtGo = process.cpuUsage()
+const start = { at: monotonic(), cpu: process.cpuUsage() }
+
+/** What is measured begins now. */
+export const begin = (): void => {
+  start.at = monotonic()
+  start.cpu = process.cpuUsage()
+}
+
+/** Milliseconds since then. */
+export const elapsed = (): number => monotonic() - start.at
 
 export const usage = (tally: Tally) => {
-  const { system, user } = process.cpuUsage(cpuAtGo)
+  const { system, user } = process.cpuUsage(start.cpu)
   const heap = process.memoryUsage().heapUsed / 2 ** 20
   return { cpu: user + system, heap, handled: tally.handled(), repeated: tally.repeated() }
 }
@@ -35,7 +45,7 @@ export const listen = (tally: Tally): Effect.Effect<Parent> =>
       const input = createInterface({ input: process.stdin })
       input.on("line", (word) => {
         if (word === "go") {
-          cpuAtGo = process.cpuUsage()
+          begin()
           Deferred.unsafeDone(go, Effect.void)
         }
         if (word === "collect") globalThis.gc?.()

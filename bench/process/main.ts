@@ -7,7 +7,7 @@ import { MysqlQueue, Queue, Wakeup, Worker } from "../../src/index.js"
 import { onQueue, payload, Work } from "../Work.js"
 import { Done, Mark, Ready, Setup } from "./Lines.js"
 import { monotonic } from "./Monotonic.js"
-import { listen, type Parent, say, usage } from "./Parent.js"
+import { begin, elapsed, listen, type Parent, say, usage } from "./Parent.js"
 import * as Tally from "./Tally.js"
 
 /** Jobs for one call of `enqueueAll`: a program with more to enqueue would not keep all of them in memory either. */
@@ -36,27 +36,45 @@ const handlers = (setup: Setup, tally: Tally.Tally) => {
 }
 
 /** Runs the worker until so many handlers have run, then stops it, which ends when all they answered is written. */
-const drain = (setup: Setup, tally: Tally.Tally) =>
+const drain = (setup: Setup, tally: Tally.Tally, wanted: number) =>
   Effect.gen(function* () {
     const working = yield* Effect.fork(Worker.run(workerOptions(setup)))
-    yield* Effect.raceFirst(tally.full, Fiber.join(working))
+    yield* Effect.raceFirst(tally.reached(wanted), Fiber.join(working))
     yield* Fiber.interrupt(working)
   })
 
-const fill = (setup: Setup) =>
+/** A part of the jobs, by their numbers. */
+interface Part {
+  readonly from: number
+  readonly count: number
+}
+
+/** First with the jobs that warm the process, then with those that count. */
+const warmed = <E, R>({ jobs, warmup }: Setup, run: (part: Part) => Effect.Effect<unknown, E, R>) =>
+  Effect.gen(function* () {
+    if (warmup > 0) {
+      yield* run({ from: 0, count: warmup })
+      begin()
+    }
+    yield* run({ from: warmup, count: jobs })
+  })
+
+const fill = (setup: Setup, { count, from }: Part) =>
   Effect.forEach(
-    Array.from({ length: Math.ceil(setup.jobs / chunk) }, (_, index) => index * chunk),
+    Array.from({ length: Math.ceil(count / chunk) }, (_, index) => index * chunk),
     (start) =>
       Queue.enqueueAll(
         Work,
-        Array.from({ length: Math.min(chunk, setup.jobs - start) }, (_, index) => payload(start + index, setup.payload))
+        Array.from({ length: Math.min(chunk, count - start) }, (_, index) =>
+          payload(from + start + index, setup.payload)
+        )
       ),
     { discard: true }
   )
 
-const enqueueSingly = (setup: Setup) =>
+const enqueueSingly = (setup: Setup, { count, from }: Part) =>
   Effect.forEach(
-    Array.from({ length: setup.jobs }, (_, n) => n),
+    Array.from({ length: count }, (_, index) => from + index),
     (n) => Queue.enqueue(Work, payload(n, setup.payload)),
     { concurrency: setup.concurrency, discard: true }
   )
@@ -76,7 +94,7 @@ const latency = (setup: Setup) =>
       const working = yield* Effect.fork(Worker.run(workerOptions(setup)))
       yield* Effect.sleep("500 millis")
       const samples = yield* Effect.forEach(
-        Array.from({ length: setup.jobs }, (_, n) => n),
+        Array.from({ length: setup.warmup + setup.jobs }, (_, n) => n),
         (n) =>
           Effect.gen(function* () {
             yield* pause
@@ -93,14 +111,14 @@ const latency = (setup: Setup) =>
           })
       )
       yield* Fiber.interrupt(working)
-      return samples
+      return samples.slice(setup.warmup)
     }).pipe(Effect.provide(noted))
   })
 
 /** Enqueues one job now and then, and says when. */
 const ask = (setup: Setup) =>
   Effect.forEach(
-    Array.from({ length: setup.jobs }, (_, n) => n),
+    Array.from({ length: setup.warmup + setup.jobs }, (_, n) => n),
     (n) =>
       Effect.gen(function* () {
         yield* pause
@@ -122,14 +140,24 @@ const nothing: ReadonlyArray<number> = []
 const perform = (setup: Setup, tally: Tally.Tally, parent: Parent) => {
   switch (setup.act) {
     case "drain":
-      return Effect.as(drain(setup, tally), nothing)
+      return Effect.as(drain(setup, tally, setup.warmup + setup.jobs), nothing)
     case "lifecycle":
-      return Effect.as(Effect.zipRight(fill(setup), drain(setup, tally)), nothing)
+      return Effect.as(
+        warmed(setup, (part) => Effect.zipRight(fill(setup, part), drain(setup, tally, part.from + part.count))),
+        nothing
+      )
     case "fill":
+      return Effect.as(fill(setup, { from: 0, count: setup.jobs }), nothing)
     case "bulk":
-      return Effect.as(fill(setup), nothing)
+      return Effect.as(
+        warmed(setup, (part) => fill(setup, part)),
+        nothing
+      )
     case "enqueue":
-      return Effect.as(enqueueSingly(setup), nothing)
+      return Effect.as(
+        warmed(setup, (part) => enqueueSingly(setup, part)),
+        nothing
+      )
     case "latency":
       return latency(setup)
     case "ask":
@@ -143,7 +171,8 @@ const perform = (setup: Setup, tally: Tally.Tally, parent: Parent) => {
 
 const program = (setup: Setup) =>
   Effect.gen(function* () {
-    const tally = yield* Tally.make(setup.jobs)
+    // A drain is warm once so many handlers have run, while it goes on.
+    const tally = Tally.make(setup.act === "drain" ? setup.warmup : 0, begin)
     const parent = yield* listen(tally)
     const wakeups = setup.binlog ? Wakeup.layerBinlog() : Layer.effect(Wakeup.Wakeup, Wakeup.Wakeup)
     const live = Layer.merge(handlers(setup, tally), wakeups).pipe(
@@ -156,10 +185,8 @@ const program = (setup: Setup) =>
     yield* Effect.gen(function* () {
       yield* say(new Ready())
       yield* parent.go
-      const began = monotonic()
       const samples = yield* perform(setup, tally, parent)
-      const elapsed = monotonic() - began
-      yield* say(new Done({ ...usage(tally), elapsed, samples }))
+      yield* say(new Done({ ...usage(tally), elapsed: elapsed(), samples }))
     }).pipe(Effect.provide(live))
   })
 
