@@ -18,7 +18,7 @@ export interface Options<Jobs extends ReadonlyArray<Job.Any> = ReadonlyArray<Job
       /** Handlers at once: 1 to 10,000, default 10. */
       readonly concurrency?: number
       /**
-       * Jobs that may be claimed ahead of a free slot: 0 to 1,000; default four times `concurrency`, but 64 to 200, and for
+       * Jobs that may be claimed ahead of a free slot: 0 to 1,000; default eight times `concurrency`, but 64 to 200, and for
        * more than 200 handlers as many as those, up to 1,000. Never more are than should start within 200 ms by the latest
        * run times, so none while run times are long; they are renewed while they wait, and one that waited for a second is
        * given back.
@@ -73,7 +73,7 @@ const defaultConcurrency = 10
 const mostAhead = 1_000
 /** Jobs claimed ahead by default: with fewer, a queue of short jobs would spend its time on claims. */
 const aheadOf = (concurrency: number): number =>
-  Math.min(mostAhead, Math.max(concurrency, Math.min(200, Math.max(64, 4 * concurrency))))
+  Math.min(mostAhead, Math.max(concurrency, Math.min(200, Math.max(64, 8 * concurrency))))
 
 /** Checks all options; fails with the first that is out of range, named as it was written. */
 export const check = (options: Options): Effect.Effect<Settings, InvalidOption | InvalidName> =>
