@@ -120,28 +120,29 @@ const claimAndStart = (
     const claimed = yield* store.claim(request)
     const answeredAt = yield* Lease.now
     const took = answeredAt.monotonic - openedAt.monotonic
+    const window = Lease.trustFrom(openedAt, lease)
+    if (Lease.trustLeft(window, answeredAt) > 0) {
+      for (const job of claimed.jobs) {
+        const kind = kinds.get(job.type)
+        // The claim named the types, so the store has broken its contract.
+        if (kind === undefined)
+          return yield* Effect.dieMessage(`The store answered a claim with a job of type ${job.type}`)
+        kind.metrics.claimed.unsafeUpdate(1, labels)
+        kind.metrics.waited.unsafeUpdate(Duration.toSeconds(job.waited), labels)
+        executor.start(kind, job, window, yield* Scope.make())
+      }
+    } else {
+      yield* Effect.logWarning(
+        "A claim was answered after its leases had run out; its jobs are left to the next claim"
+      ).pipe(Effect.annotateLogs({ queue, claimed: claimed.jobs.length, duration_ms: took }))
+    }
+    // Only when the jobs are under way: nobody waits for what is told about them.
     yield* Metric.update(duration, took / 1_000)
     yield* Effect.logDebug("Claim round").pipe(
       Effect.annotateLogs({ queue, claimed: claimed.jobs.length, ended: claimed.ended.length, duration_ms: took })
     )
     yield* Vanished.report(claimed.ended)
     if (claimed.jobs.length > 0) yield* trace(queue, claimed.jobs.length, took)
-    const window = Lease.trustFrom(openedAt, lease)
-    if (Lease.trustLeft(window, answeredAt) <= 0) {
-      yield* Effect.logWarning(
-        "A claim was answered after its leases had run out; its jobs are left to the next claim"
-      ).pipe(Effect.annotateLogs({ queue, claimed: claimed.jobs.length, duration_ms: took }))
-      return claimed
-    }
-    for (const job of claimed.jobs) {
-      const kind = kinds.get(job.type)
-      // The claim named the types, so the store has broken its contract.
-      if (kind === undefined)
-        return yield* Effect.dieMessage(`The store answered a claim with a job of type ${job.type}`)
-      kind.metrics.claimed.unsafeUpdate(1, labels)
-      kind.metrics.waited.unsafeUpdate(Duration.toSeconds(job.waited), labels)
-      executor.start(kind, job, window, yield* Scope.make())
-    }
     return claimed
   })
 
