@@ -51,12 +51,14 @@ export const makeFailover = (): Failover => ({ at: Number.NEGATIVE_INFINITY })
  * mode without NO_BACKSLASH_ESCAPES and ANSI_QUOTES: statements mean the same on every server. UTC: times are bound and read
  * as they are stored. `innodb_lock_wait_timeout` bounds the few statements that wait for a row. `wait_timeout`, in seconds: a
  * host that vanishes between the packets of a transaction says no goodbye, and its session would keep due rows locked, which
- * every claim skips, until TCP notices after hours. A session that only rested is opened anew when it is needed.
+ * every claim skips, until TCP notices after hours. A session that only rested is opened anew when it is needed. Character sets:
+ * a server may answer the driver's with its own (`init_connect`, `character_set_client_handshake`), which would change texts.
  */
 export const pinned =
   "SET SESSION transaction_isolation = 'READ-COMMITTED', transaction_read_only = 0, "
   + "sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION', time_zone = '+00:00', autocommit = 1, "
-  + "innodb_lock_wait_timeout = 3, wait_timeout = 30, sql_safe_updates = 0, sql_select_limit = DEFAULT"
+  + "innodb_lock_wait_timeout = 3, wait_timeout = 30, sql_safe_updates = 0, sql_select_limit = DEFAULT, "
+  + "character_set_client = utf8mb4, character_set_connection = utf8mb4, character_set_results = utf8mb4"
 
 /**
  * For transactions that hold statements of the caller: they keep the server's `sql_mode`, time zone and lock wait, as on his

@@ -7,8 +7,9 @@ import { JobStore } from "../../src/JobStore.js"
 import * as Connections from "../../src/mysql/Connections.js"
 import * as MysqlJobStore from "../../src/mysql/MysqlJobStore.js"
 import * as Tables from "../../src/mysql/Tables.js"
-import { Database, database } from "../support/Mysql.js"
+import { Database, database, storeOn } from "../support/Mysql.js"
 import { queue } from "../support/QueueOnMysql.js"
+import { scene } from "../support/Scene.js"
 
 const jobOn = (queueName: string) =>
   Job.make("mode.work", { payload: { text: Schema.String }, success: Schema.String, queue: queueName })
@@ -177,6 +178,33 @@ for (const [name, transforms] of Object.entries({
           const { id } = yield* Queue.withTransaction(Queue.enqueue(job, { text: "again" }, { priority: 0 }))
           expect(yield* Queue.result(job, id)).toBe("again")
           yield* Fiber.interrupt(worker)
+        })
+      )
+    }
+  )
+}
+
+for (const names of ["latin1", "utf8mb3"]) {
+  layer(storeOn(`SET NAMES ${names};`), { excludeTestServices: true, timeout: "1 minute" })(
+    `where the server gives ${names} to every session, whatever the driver asked for`,
+    (it) => {
+      it.effect("text of any character goes in and comes out as it is, alone and in a bulk", () =>
+        Effect.gen(function* () {
+          const { claim, newJob, queue, record, settle, store } = yield* scene
+          const { query } = yield* Database
+          const text = JSON.stringify(hostile)
+          for (const count of [1, 3]) {
+            yield* store.enqueue(Array.from({ length: count }, () => newJob({ payload: text })))
+            expect(yield* query("SELECT payload FROM leasehold_jobs WHERE queue = ? AND state = 0", [queue])).toEqual(
+              Array.from({ length: count }, () => ({ payload: text }))
+            )
+            const { jobs } = yield* claim({ limit: count })
+            expect(jobs.map(({ payload }) => payload)).toEqual(Array.from({ length: count }, () => text))
+            for (const { lease } of jobs) {
+              yield* settle(lease, { _tag: "Complete", output: text })
+              expect((yield* record(lease.jobId)).output).toEqual(Option.some(text))
+            }
+          }
         })
       )
     }
