@@ -105,8 +105,8 @@ export const writeSettlements = (tables: Tables, settlements: ReadonlyArray<read
   )
 }
 
-/** A retry without budget. */
-const deadByBudget = (items: Items): string => `${items.column("outcome")} = 'retry' AND jobs.attempts_left = 0`
+/** A retry without budget; never NULL, which is what a budget without end would make of `=`. */
+const deadByBudget = (items: Items): string => `${items.column("outcome")} = 'retry' AND jobs.attempts_left <=> 0`
 
 const fenceOf = (items: Items): string =>
   `jobs.state = 1 AND jobs.token = ${items.column("token")} AND jobs.lease_owner = ${items.column("worker")}`
