@@ -28,8 +28,9 @@ interface Mark {
 
 export interface ClaimFront {
   /**
-   * A job of this process was committed at that level, due now. Where nothing else is known to be due, the next claim goes for
-   * it without a look before, and is followed by one: so a lone job starts a round trip earlier, and no look is left out.
+   * A job of this process was committed at that level, due now. Where nothing else is known to be due but such jobs, the next
+   * claim goes for them without a look before, and is followed by one, whatever it leaves: so a lone job starts a round trip
+   * earlier, and no look is left out.
    */
   readonly enqueued: (priority: number) => void
   /** Whether a claim was made for such a job, and no look has followed it yet. */
@@ -70,12 +71,12 @@ export const make = (): ClaimFront => {
     enqueued: (priority) => {
       const from = marks[priority]?.from
       // From the start of a level such a claim could cost more than the look.
-      if (hint !== "none" || from === undefined || isLive()) return
+      if (from === undefined || hint === "followed" || (hint === "none" && isLive())) return
       hint = "given"
       mark(priority, { live: true, from })
     },
     owesLook: () => hint === "followed",
-    ready: (now) => isLive() && (hint === "given" || !budgets.full.allows(now)),
+    ready: (now) => isLive() && hint !== "followed" && (hint === "given" || !budgets.full.allows(now)),
     lookAt: (now) => {
       const reach = budgets.full.allows(now) ? "full" : budgets.back.allows(now) ? "back" : "near"
       const begin = {

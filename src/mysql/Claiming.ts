@@ -18,13 +18,13 @@ import * as Transaction from "./Transaction.js"
 const nothing: Claimed = { jobs: [], ended: [], more: false }
 
 /** One front for each set of types that is claimed from a queue: marks hold for what the look was asked for only. */
-export type Fronts = Map<string, { readonly queue: string; readonly front: ClaimFront.ClaimFront }>
+export type Fronts = Map<string, Pick<ClaimRequest, "queue" | "types"> & { readonly front: ClaimFront.ClaimFront }>
 
 export const make = (tables: Tables, connections: Connections, fronts: Fronts) => {
   const frontOf = ({ queue, types }: ClaimRequest) => {
     const key = JSON.stringify([queue, types])
     const { front } = fronts.get(key) ?? { front: ClaimFront.make() }
-    fronts.set(key, { queue, front })
+    fronts.set(key, { queue, types, front })
     return front
   }
 
@@ -32,19 +32,26 @@ export const make = (tables: Tables, connections: Connections, fronts: Fronts) =
     Effect.suspend(() => {
       if (request.types.length === 0) return Effect.succeed(nothing)
       const front = frontOf(request)
-      return Transaction.run(connections, "claim", "unavailable", (session) =>
-        Effect.flatMap(ensureReady(tables, request, front, session), (ready) =>
+      return Transaction.run(connections, "claim", "unavailable", (session) => {
+        const once = Effect.flatMap(ensureReady(tables, request, front, session), (ready) =>
           ready ? lockAndTake(tables, request, front, session) : Effect.succeed(nothing)
         )
-      ).pipe(Effect.tapError(() => Effect.sync(front.forget)))
+        // Where the job that it went for is gone, others may be due all the same.
+        return Effect.flatMap(once, (claimed) =>
+          claimed.jobs.length + claimed.ended.length === 0 && front.owesLook() ? once : Effect.succeed(claimed)
+        )
+      }).pipe(Effect.tapError(() => Effect.sync(front.forget)))
     })
 }
 
-/** Tells the claims of this process what it has committed. */
+/** Tells the claims of this process what it has committed, each of what it may take: a claim locks whatever it passes by. */
 export const noteEnqueued = (fronts: Fronts, jobs: ReadonlyArray<NewJob>): void => {
-  for (const { front, queue } of fronts.values()) {
-    const job = jobs.find((candidate) => candidate.queue === queue && Option.isNone(candidate.due))
-    if (job !== undefined) front.enqueued(job.priority)
+  for (const { front, queue, types } of fronts.values()) {
+    const isOfThese = (job: NewJob) =>
+      types.some(({ type, version }) => job.type === type && job.payloadVersion <= version)
+    for (const job of jobs) {
+      if (job.queue === queue && Option.isNone(job.due) && isOfThese(job)) front.enqueued(job.priority)
+    }
   }
 }
 

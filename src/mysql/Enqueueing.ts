@@ -73,9 +73,9 @@ export const make = (
       return Transaction.joined(connections, "enqueue", { whenLost: keyed ? "again" : "unknown", timeout }, (session) =>
         enqueue({ tables, session, packet, own: !inCaller, progress: { begun: false } }, jobs, secondLook, inCaller)
       ).pipe(
-        Effect.tap(() =>
+        Effect.tap((enqueued) =>
           Effect.sync(() => {
-            if (!inCaller) committed(jobs)
+            if (!inCaller) committed(jobs.filter((_, index) => enqueued[index]?.created === true))
           })
         )
       )

@@ -1,7 +1,7 @@
 import { MysqlClient } from "@effect/sql-mysql2"
 import { expect, layer } from "@effect/vitest"
-import { Deferred, Effect, HashMap, Layer, Logger, LogLevel, Option, Redacted, Schema } from "effect"
-import { Job, JobFailure, MysqlQueue, Queue, RetryPolicy, Worker } from "../../src/index.js"
+import { Deferred, Duration, Effect, Fiber, HashMap, Layer, Logger, LogLevel, Option, Redacted, Schema } from "effect"
+import { Job, JobFailure, JobStore, MysqlQueue, Queue, RetryPolicy, Worker } from "../../src/index.js"
 import { Database } from "../support/Mysql.js"
 import { queue } from "../support/QueueOnMysql.js"
 import { deadlocks, sessions } from "../support/ServerState.js"
@@ -134,6 +134,57 @@ layer(queue(), { excludeTestServices: true, timeout: "2 minutes" })("many worker
       expect(returned).toBeLessThanOrEqual(20)
       expect(yield* jobsIn("starve", 2)).toBe(100)
     })
+  )
+
+  it.scoped(
+    "N3: a steady stream of one process hides no job of another one, wherever that is, nor an expired lease",
+    () =>
+      Effect.gen(function* () {
+        const { query } = yield* Database
+        const store = yield* JobStore.JobStore
+        const job = newJob("stream")
+        const poll = 500
+        const started = new Map<number, number>()
+        const [abandoned] = yield* Queue.enqueueAll(job, [{ n: -1 }], { priority: 8 })
+        const { jobs } = yield* store.claim({
+          queue: "stream",
+          types: [{ type: job.type, version: job.version }],
+          worker: "gone",
+          lease: Duration.seconds(2),
+          limit: 1
+        })
+        expect(jobs.map(({ lease }) => lease.jobId)).toEqual([abandoned?.id])
+        const expires = Date.now() + 2_000
+        yield* Layer.build(
+          Layer.provide(
+            Worker.layer({ jobs: [job], poll }),
+            job.toLayer(({ n }) => Effect.sync(() => void (started.has(n) || started.set(n, Date.now()))))
+          )
+        )
+        const stream = yield* Queue.enqueue(job, { n: 0 }, { priority: 3 }).pipe(
+          Effect.zipRight(Effect.sleep("3 millis")),
+          Effect.forever,
+          Effect.forkScoped
+        )
+        yield* Effect.sleep("1 second")
+        const inserted = Date.now()
+        // As what another process enqueued: of a lower level, of a higher one, and of the stream's own.
+        for (const [n, priority] of [9, 0, 3].entries()) {
+          yield* query(
+            "INSERT INTO leasehold_jobs (queue, type, priority, payload, enqueued_at, first_due_at, due_at) VALUES"
+              + " ('stream', 'fair.work', ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))",
+            [priority, JSON.stringify({ n: n + 1 })]
+          )
+        }
+        yield* until(
+          Effect.sync(() => [-1, 1, 2, 3].filter((n) => started.has(n)).length),
+          (found) => found === 4,
+          "10 seconds"
+        )
+        yield* Fiber.interrupt(stream)
+        for (const n of [1, 2, 3]) expect((started.get(n) ?? 0) - inserted).toBeLessThan(poll + 500)
+        expect((started.get(-1) ?? 0) - expires).toBeLessThan(poll + 500)
+      })
   )
 })
 

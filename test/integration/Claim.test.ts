@@ -171,4 +171,38 @@ layer(storeOnMysql, { excludeTestServices: true, timeout: "2 minutes" })("claims
       )
     })
   )
+
+  it.effect("jobs of this process keep their order, whether they came one by one or in a bulk", () =>
+    Effect.gen(function* () {
+      const store = yield* JobStore
+      for (const queue of ["own.alone", "own.bulk"]) {
+        yield* store.claim(request(queue))
+        const jobs = [job(queue, { priority: 9 }), job(queue, { priority: 0 })]
+        const enqueued =
+          queue === "own.bulk"
+            ? yield* store.enqueue(jobs)
+            : (yield* Effect.forEach(jobs, (one) => store.enqueue([one]))).flat()
+        const first = yield* store.claim(request(queue, "worker-1", 1))
+        const second = yield* store.claim(request(queue, "worker-1", 1))
+        expect([...first.jobs, ...second.jobs].map(({ lease }) => lease.jobId)).toEqual(
+          enqueued.map(({ id }) => id).reverse()
+        )
+      }
+    })
+  )
+
+  it.effect("a job of this process that another one took does not hide what others have enqueued", () =>
+    Effect.gen(function* () {
+      const store = yield* JobStore
+      const { query } = yield* Database
+      yield* store.claim(request("taken"))
+      const [own] = yield* store.enqueue([job("taken", { priority: 9 })])
+      yield* query("DELETE FROM leasehold_jobs WHERE id = ?", [own?.id])
+      yield* query(
+        "INSERT INTO leasehold_jobs (queue, type, priority, enqueued_at, first_due_at, due_at)"
+          + " VALUES ('taken', 'count', 0, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))"
+      )
+      expect((yield* store.claim(request("taken"))).jobs.map(({ priority }) => priority)).toEqual([0])
+    })
+  )
 })

@@ -1,5 +1,8 @@
 import { describe, expect, it } from "@effect/vitest"
+import { Duration, Option } from "effect"
+import type { NewJob } from "../../src/JobStore.js"
 import * as ClaimFront from "../../src/mysql/ClaimFront.js"
+import { noteEnqueued } from "../../src/mysql/Claiming.js"
 
 const at = (second: number, id = 1) => ({
   dueAt: `2026-01-01 00:00:${String(second).padStart(2, "0")}.000000`,
@@ -129,5 +132,74 @@ describe("where claims begin", () => {
     expect(front.live()).toEqual([{ priority: 5, from: at(20, 7) }])
     expect(front.lookAt(40_000).reach).toBe("back")
     expect(front.lookAt(41_000).reach).toBe("full")
+  })
+
+  describe("after an enqueue of this process", () => {
+    /** Nothing is known to be due, and the last full look was just now. */
+    const idle = () => {
+      const front = ClaimFront.make()
+      look(front, 0, 1)
+      return front
+    }
+
+    it("is at the levels of all that it enqueued, each once, and a look comes after it", () => {
+      const front = idle()
+      front.enqueued(9)
+      front.enqueued(2)
+      front.enqueued(9)
+      expect(front.ready(2)).toBe(true)
+      expect(front.live().map(({ priority }) => priority)).toEqual([2, 9])
+      front.claimed([[2, at(5)]], true)
+      expect(front.owesLook()).toBe(true)
+      expect(front.ready(3)).toBe(false)
+      // What it enqueues meanwhile is found by that look.
+      front.enqueued(5)
+      expect(front.ready(3)).toBe(false)
+      look(front, 4, 1)
+      expect(front.owesLook()).toBe(false)
+      front.enqueued(5)
+      expect(front.ready(6)).toBe(true)
+    })
+
+    it("is looked for also where the claim left some of them: others may have enqueued before", () => {
+      const front = idle()
+      front.enqueued(9)
+      front.claimed([[9, at(5)]], false)
+      expect(front.owesLook()).toBe(true)
+      expect(front.ready(3)).toBe(false)
+      const { reach } = front.lookAt(3)
+      const found = [[0, at(4)] as const, [9, at(5)] as const]
+      front.looked({ reach, startedAt: 3, endedAt: 4, found, clock: at(6, 0) })
+      expect(front.ready(5)).toBe(true)
+      expect(front.live().map(({ priority }) => priority)).toEqual([0, 9])
+    })
+
+    it("is told of the jobs that it may take: of its queue, its types and versions, due now", () => {
+      const front = idle()
+      const fronts = new Map([["a", { queue: "a", types: [{ type: "count", version: 2 }], front }]])
+      const job: NewJob = {
+        queue: "a",
+        type: "count",
+        priority: 5,
+        payload: null,
+        payloadVersion: 2,
+        maxAttempts: Option.none(),
+        due: Option.none(),
+        idempotency: Option.none(),
+        traceContext: Option.none()
+      }
+      noteEnqueued(fronts, [
+        { ...job, queue: "b" },
+        { ...job, type: "other" },
+        { ...job, payloadVersion: 3 },
+        { ...job, due: Option.some({ after: Duration.zero }) }
+      ])
+      expect(front.ready(2)).toBe(false)
+      noteEnqueued(fronts, [
+        { ...job, type: "other", priority: 0 },
+        { ...job, priority: 7 }
+      ])
+      expect(front.live().map(({ priority }) => priority)).toEqual([7])
+    })
   })
 })
