@@ -124,6 +124,72 @@ layer(database, { excludeTestServices: true, timeout: "1 minute" })("a write tha
       expect(yield* Queue.cancel(id).pipe(Effect.provide(context))).toEqual({ _tag: "ended", state: "canceled" })
     })
   )
+
+  for (const [name, action] of [
+    ["a lost answer", "swallow"],
+    ["a deadlock", { ...deadlock, executed: true }],
+    ["a lock wait", { errno: 1205, sqlState: "HY000", executed: true }]
+  ] as const) {
+    it.scoped(`E3: ${name} where a batch was written, some of it: each end is found again, or written then`, () =>
+      Effect.gen(function* () {
+        const { context, job, proxy, rows } = yield* scene
+        yield* Effect.gen(function* () {
+          const store = yield* JobStore.JobStore
+          const claim = (worker: string) =>
+            store.claim({
+              queue: job.queue,
+              types: [{ type: job.type, version: 1 }],
+              worker,
+              lease: Duration.minutes(1),
+              limit: 10
+            })
+          yield* Queue.enqueueAll(job, numbered(5))
+          const leases = (yield* claim("holder")).jobs.map(({ lease }) => lease)
+          const toCancel = leases[3]
+          if (toCancel === undefined) throw new Error("five jobs were claimed")
+          yield* store.cancel(toCancel.jobId)
+          const ends = [
+            { _tag: "Complete", output: "1" },
+            { _tag: "RetryLater", delay: Duration.zero, code: "spent", message: "one attempt is all it has" },
+            { _tag: "Release" },
+            { _tag: "Complete", output: "1" },
+            { _tag: "Snooze", delay: Duration.days(1) }
+          ] as const
+          const settle = store.settle(
+            leases.flatMap((lease, index) => (ends[index] === undefined ? [] : [[lease, ends[index]] as const]))
+          )
+          proxy.rules.push({ matches: /NO_MERGE\(held\)[\s\S]*SET jobs\.attempts/, action, times: 1 })
+          // Before the batch is told apart, somebody claims what it has given back.
+          proxy.rules.push({ matches: /FOR UPDATE NOWAIT/, action: { delay: 500 }, times: 1 })
+          const settling = yield* Effect.fork(
+            Effect.catchTag(settle, "StoreUnavailable", (fault) => {
+              expect(name).toBe("a lock wait")
+              expect(fault.code).toContain("1205")
+              return settle
+            })
+          )
+          yield* until(
+            Effect.sync(() => proxy.hits[1] ?? 0),
+            (hits) => hits === 1
+          )
+          expect((yield* claim("heir")).jobs.map(({ lease }) => [lease.jobId, lease.token])).toEqual([
+            [leases[2]?.jobId, 2]
+          ])
+          expect(yield* Fiber.join(settling)).toEqual(
+            ["succeeded", "dead", "pending", "canceled", "pending"].map((state) => ({ _tag: "Recorded", state }))
+          )
+          expect(proxy.hits).toEqual([1, 1])
+        }).pipe(Effect.provide(context))
+        expect(yield* rows("state, token, output, error_code, JSON_LENGTH(attempts) AS entries, lease_owner")).toEqual([
+          { state: 2, token: 1, output: "1", error_code: null, entries: 1, lease_owner: null },
+          { state: 3, token: 1, output: null, error_code: "spent", entries: 1, lease_owner: null },
+          { state: 1, token: 2, output: null, error_code: null, entries: 2, lease_owner: "heir" },
+          { state: 4, token: 1, output: null, error_code: null, entries: 1, lease_owner: null },
+          { state: 0, token: 1, output: null, error_code: null, entries: 1, lease_owner: null }
+        ])
+      })
+    )
+  }
 })
 
 layer(database, { excludeTestServices: true, timeout: "1 minute" })("a commit that the database refuses", (it) => {

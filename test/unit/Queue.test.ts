@@ -1,5 +1,5 @@
 import { describe, expect, it } from "@effect/vitest"
-import { DateTime, Effect, Fiber, Layer, Option, Schema, TestClock } from "effect"
+import { DateTime, Effect, Fiber, Layer, Option, Schema, TestClock, Tracer } from "effect"
 import * as Job from "../../src/Job.js"
 import { Retryable } from "../../src/JobFailure.js"
 import type { NewJob } from "../../src/JobStore.js"
@@ -40,6 +40,39 @@ describe("an enqueue", () => {
       ])
     }).pipe(Effect.provide(live))
   })
+
+  it.effect(
+    "carries the trace that it is in: its own span's where spans are collected, else that of who asked, or none",
+    () => {
+      const { asked, live } = recording()
+      const each = Effect.gen(function* () {
+        yield* Queue.enqueue(Task, { n: 1 })
+        yield* Queue.enqueueAll(Task, [{ n: 2 }])
+        yield* Queue.enqueueMany([Queue.request(Task, { n: 3 })])
+      })
+      const traces = Effect.sync(() => asked.splice(0).map(({ traceContext }) => Option.getOrNull(traceContext)))
+      const contextOf = (span: Tracer.AnySpan) => `00-${span.traceId}-${span.spanId}-01`
+      return Effect.gen(function* () {
+        yield* each
+        expect(yield* traces).toEqual([null, null, null])
+        const around = yield* Effect.withSpan(Effect.zipLeft(Effect.currentSpan, each), "request")
+        expect(yield* traces).toEqual(Array.from({ length: 3 }, () => contextOf(around)))
+        const spans: Array<Tracer.Span> = []
+        const native = yield* Effect.tracer
+        const collecting = Tracer.make({
+          span: (...made) => {
+            const span = native.span(...made)
+            spans.push(span)
+            return span
+          },
+          context: (run) => run()
+        })
+        yield* Effect.withTracer(each, collecting)
+        expect(spans.map(({ name }) => name)).toEqual(Array.from({ length: 3 }, () => "leasehold.enqueue"))
+        expect(yield* traces).toEqual(spans.map(contextOf))
+      }).pipe(Effect.provide(live))
+    }
+  )
 
   it.effect("is refused before any SQL where an option is out of range", () => {
     const { asked, live } = recording()
