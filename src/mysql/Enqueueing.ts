@@ -92,7 +92,7 @@ const insertTogether = (
     const insert = Statements.insertTogether(tables, jobs)
     const [inserted, steps] = yield* session.script(jobs.length === 1 ? [insert] : [insert, Statements.idStep])
     const first = yield* exactId(session, inserted?.insertId ?? "0")
-    return jobs.map((_, index) => ({ id: idAfter(first, BigInt(index) * stepOf(steps)), created: true }))
+    return idsFrom(first, stepOf(steps), jobs.length).map((id) => ({ id, created: true }))
   })
 
 /** Adds jobs in a transaction that is open on the session, which belongs to a client of another library. */
@@ -290,9 +290,7 @@ const insertAll = (target: Target, jobs: ReadonlyArray<NewJob>): Effect.Effect<R
           progress.begun = true
         }),
         Effect.flatMap(({ insertId }) => exactId(session, insertId)),
-        Effect.map((first) =>
-          part.map((_, index): Enqueued => ({ id: idAfter(first, BigInt(index) * step), created: true }))
-        )
+        Effect.map((first) => idsFrom(first, step, part.length).map((id): Enqueued => ({ id, created: true })))
       )
     )
     return answers.flat()
@@ -331,8 +329,15 @@ const exactId = (session: Session, insertId: string): Effect.Effect<string, Mysq
     ? Effect.succeed(insertId)
     : Effect.map(session.execute(Statements.lastInsertId, []), ({ rows }) => String(rows[0]?.["id"]))
 
-const idAfter = (first: string, distance: bigint): JobId =>
-  JobId.make((BigInt(first) + distance).toString(), { disableValidation: true })
+/** Ids that follow each other. */
+const idsFrom = (first: string, step: bigint, count: number): ReadonlyArray<JobId> => {
+  const start = BigInt(first)
+  const exact = start + step * BigInt(count) < Number.MAX_SAFE_INTEGER
+  const idAt = exact
+    ? (index: number) => String(Number(start) + Number(step) * index)
+    : (index: number) => String(start + step * BigInt(index))
+  return Array.from({ length: count }, (_, index) => JobId.make(idAt(index), { disableValidation: true }))
+}
 
 const idStep = (session: Session): Effect.Effect<bigint, MysqlFault> =>
   Effect.map(session.execute(Statements.idStep, []), stepOf)

@@ -72,42 +72,43 @@ const surroundings = (options: CommonOptions): Effect.Effect<Surroundings, Reque
     ([limit, traceContext], due): Surroundings => ({ limit, traceContext, due })
   )
 
-// Not an effect for each step: a bulk makes tens of thousands of these.
+// Plain steps, neither effects nor a generator: a bulk makes tens of thousands of these.
 const encode = <Type extends string, P, S, E>(
   job: Job.Job<Type, P, S, E>,
   payload: P,
   options: EnqueueOptions,
   { due, limit, traceContext }: Surroundings
-): Either.Either<NewJob, RequestError> =>
-  Either.gen(function* () {
-    if (Option.isSome(job.invalid)) return yield* Either.left(job.invalid.value)
-    const priority = options.priority ?? job.priority
-    if (!Job.isPriority(priority)) {
-      const accepted = "a whole number from 0 (first) to 9"
-      return yield* Either.left(new InvalidOption({ option: "priority", value: priority, accepted }))
-    }
-    const text = yield* Either.flatMap(job.payload.encode(payload), (encoded) =>
-      Payload.checkSize(encoded, job.type, "payload", limit)
-    )
-    const keyOfJob = Option.map(job.idempotencyKey, (keyOf) => keyOf(payload))
-    const identity = yield* checkIdentity(options.idempotency, keyOfJob)
-    const { maxAttempts } = job.retry
-    return {
-      queue: job.queue,
-      type: job.type,
-      priority,
-      payload: text,
-      payloadVersion: job.version,
-      maxAttempts: maxAttempts === "unlimited" ? Option.none() : Option.some(maxAttempts),
-      due,
-      idempotency: Option.map(identity, ({ key, scope }) => ({
-        scope,
-        key,
-        fingerprint: Payload.fingerprint(job.type, job.queue, text)
-      })),
-      traceContext
-    }
+): Either.Either<NewJob, RequestError> => {
+  if (Option.isSome(job.invalid)) return Either.left(job.invalid.value)
+  const priority = options.priority ?? job.priority
+  if (!Job.isPriority(priority)) {
+    const accepted = "a whole number from 0 (first) to 9"
+    return Either.left(new InvalidOption({ option: "priority", value: priority, accepted }))
+  }
+  const encoded = job.payload.encode(payload)
+  if (Either.isLeft(encoded)) return Either.left(encoded.left)
+  const text = Payload.checkSize(encoded.right, job.type, "payload", limit)
+  if (Either.isLeft(text)) return Either.left(text.left)
+  const keyOfJob = Option.map(job.idempotencyKey, (keyOf) => keyOf(payload))
+  const identity = checkIdentity(options.idempotency, keyOfJob)
+  if (Either.isLeft(identity)) return Either.left(identity.left)
+  const { maxAttempts } = job.retry
+  return Either.right({
+    queue: job.queue,
+    type: job.type,
+    priority,
+    payload: text.right,
+    payloadVersion: job.version,
+    maxAttempts: maxAttempts === "unlimited" ? Option.none() : Option.some(maxAttempts),
+    due,
+    idempotency: Option.map(identity.right, ({ key, scope }) => ({
+      scope,
+      key,
+      fingerprint: Payload.fingerprint(job.type, job.queue, text.right)
+    })),
+    traceContext
   })
+}
 
 const longestText = 255
 const loneSurrogate = /[\uD800-\uDBFF](?![\uDC00-\uDFFF])|(?<![\uD800-\uDBFF])[\uDC00-\uDFFF]/

@@ -396,7 +396,14 @@ layer(store, { excludeTestServices: true, timeout: "3 minutes" })("the plans of 
         expect(together).toMatchObject({ read: 0, locks: {} })
         for (const count of Enqueue.alikeSizes) {
           const values = Array.from({ length: count }, () => "{}")
-          const common = ["plan.insert", "count", "5", "3", "1", null]
+          const common = {
+            queue: "plan.insert",
+            type: "count",
+            priority: "5",
+            attempts: "3",
+            version: "1",
+            trace: null
+          }
           yield* session.query(Enqueue.setCommon(common))
           const alike = yield* measure(session, { statement: Enqueue.insertAlike(tables, count), values, isolation })
           expect(alike).toMatchObject({ read: 0, locks: {} })

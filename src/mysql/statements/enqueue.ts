@@ -82,35 +82,40 @@ export const insertTogether = (tables: Tables, jobs: ReadonlyArray<NewJob>): str
     })
     .join(", ")}`
 
-/** What jobs have in common, in the order of {@link commonNames}. All text: variables keep the type they were prepared with. */
-export type Common = ReadonlyArray<Value>
-
-const commonNames = ["queue", "type", "priority", "attempts", "version", "trace"] as const
-
-const commonOfOne = (job: NewJob): Common => [
-  job.queue,
-  job.type,
-  String(job.priority),
-  Option.match(job.maxAttempts, { onNone: () => null, onSome: String }),
-  String(job.payloadVersion),
-  Option.getOrNull(job.traceContext)
-]
+/** What jobs have in common, by name. All text: variables keep the type that a statement was prepared with. */
+export type Common = { readonly [name: string]: Value }
 
 /** What jobs have in common where they differ in their payloads only, are due now and have no key, as most of a bulk do. */
 export const commonOf = (jobs: ReadonlyArray<NewJob>): Option.Option<Common> => {
   const [first] = jobs
   if (first === undefined) return Option.none()
-  const common = commonOfOne(first)
+  const attempts = Option.getOrNull(first.maxAttempts)
+  const trace = Option.getOrNull(first.traceContext)
   const isAlike = (job: NewJob) =>
     Option.isNone(job.due)
     && Option.isNone(job.idempotency)
-    && commonOfOne(job).every((value, index) => value === common[index])
-  return jobs.every(isAlike) ? Option.some(common) : Option.none()
+    && job.queue === first.queue
+    && job.type === first.type
+    && job.priority === first.priority
+    && job.payloadVersion === first.payloadVersion
+    && Option.getOrNull(job.maxAttempts) === attempts
+    && Option.getOrNull(job.traceContext) === trace
+  if (!jobs.every(isAlike)) return Option.none()
+  return Option.some({
+    queue: first.queue,
+    type: first.type,
+    priority: String(first.priority),
+    attempts: attempts === null ? null : String(attempts),
+    version: String(first.payloadVersion),
+    trace
+  })
 }
 
 /** Tells a session of the library what the jobs of the next {@link insertAlike} have in common. */
 export const setCommon = (common: Common): string =>
-  `SET ${commonNames.map((name, index) => `@leasehold_${name} = ${Literal.text(common[index] ?? null)}`).join(", ")}`
+  `SET ${Object.entries(common)
+    .map(([name, value]) => `@leasehold_${name} = ${Literal.text(value)}`)
+    .join(", ")}`
 
 /** Sizes of {@link insertAlike}, descending. */
 export const alikeSizes = [1000, 250, 50, 10, 1] as const
