@@ -16,6 +16,7 @@ import type { Outcome } from "./Outcome.js"
 import { AlreadySettled, OutcomeUnknown, type StoreError } from "./QueueError.js"
 import * as RetryPolicy from "./RetryPolicy.js"
 import * as Timer from "./Timer.js"
+import * as TraceContext from "./TraceContext.js"
 
 /** Why a settlement is not known to be written: all that is left is to let go of the lease. */
 export type SettlementLost = LeaseLost | AlreadySettled | OutcomeUnknown
@@ -77,6 +78,7 @@ export const make = (store: JobStore["Type"]): Effect.Effect<Settler, never, Sco
     const fork = yield* store.detached(Effect.interruptible(FiberSet.runtime(fibers)<never>()))
     const sender = new Sender(
       store,
+      yield* TraceContext.isCollected,
       (effect) => void fork(effect),
       (item) => open.has(item)
     )
@@ -154,6 +156,7 @@ class Sender {
 
   constructor(
     private readonly store: JobStore["Type"],
+    private readonly traced: boolean,
     private readonly fork: (effect: Effect.Effect<void>) => void,
     private readonly isOpen: (item: Item) => boolean
   ) {
@@ -187,13 +190,8 @@ class Sender {
   }
 
   private call(batch: ReadonlyArray<Item>): Effect.Effect<void> {
-    const settled = this.store.settle(batch.map((item) => [item.held.lease, item.settlement])).pipe(
-      Effect.withSpan("leasehold.settle", {
-        attributes: { settlements: batch.length },
-        root: true,
-        kind: "client",
-        captureStackTrace: false
-      }),
+    const settle = this.store.settle(batch.map((item) => [item.held.lease, item.settlement]))
+    const settled = (this.traced ? inSpan(settle, batch.length) : settle).pipe(
       // A call that hangs must not hold up the end of the scope.
       Effect.disconnect,
       Effect.flatMap((verdicts) => Effect.zipRight(this.faults.recovered, this.answerAll(batch, verdicts)))
@@ -293,6 +291,14 @@ class Sender {
     })
   }
 }
+
+const inSpan = <A, E>(settle: Effect.Effect<A, E>, settlements: number): Effect.Effect<A, E> =>
+  Effect.withSpan(settle, "leasehold.settle", {
+    attributes: { settlements },
+    root: true,
+    kind: "client",
+    captureStackTrace: false
+  })
 
 /** 20 ms, doubled with each try up to half a second, and spread. */
 const backOff = (item: Item): Effect.Effect<void> =>
