@@ -4,7 +4,7 @@
 import { randomUUID } from "node:crypto"
 import { SqlClient } from "@effect/sql"
 import { MysqlClient } from "@effect/sql-mysql2"
-import { expect, layer } from "@effect/vitest"
+import { describe, expect, layer } from "@effect/vitest"
 import type { AnyBinlogEvent, ZongJiDsn } from "@vlasky/zongji"
 import {
   Context,
@@ -136,313 +136,324 @@ const expectPolling = (url: string, reason: string, options: Wakeup.BinlogOption
     return warnings()[0]?.text ?? ""
   })
 
-layer(BinlogServer.layer, { excludeTestServices: true, timeout: "2 minutes" })("wake-ups by the binary log", (it) => {
-  it.scoped("start a job that another process enqueues long before the next poll", () =>
-    Effect.gen(function* () {
-      const { enqueue, next } = yield* scene
-      const times = yield* Effect.forEach(
-        Array.from({ length: 11 }, (_, n) => n),
-        (n) => Effect.zipRight(Effect.sleep("150 millis"), woken(next, enqueue(n)))
-      )
-      expect(Math.max(...times)).toBeLessThan(soon)
-      expect(times.sort((a, b) => a - b)[5]).toBeLessThan(200)
-    })
-  )
-
-  it.scoped("start what is enqueued in a transaction of anybody, when it has committed", () =>
-    Effect.gen(function* () {
-      const { enqueue, next, producer } = yield* scene
-      const open = yield* Effect.makeLatch()
-      const transaction = Effect.flatMap(SqlClient.SqlClient, (sql) =>
-        sql.withTransaction(Effect.zipRight(enqueue(1), open.await))
-      )
-      const running = yield* Effect.fork(Effect.provide(transaction, producer))
-      yield* Effect.sleep("500 millis")
-      expect(yield* woken(next, Effect.zipRight(open.open, Fiber.join(running)))).toBeLessThan(soon)
-    })
-  )
-
-  it.scoped("start what an operator brings back, and what a pause held up", () =>
-    Effect.gen(function* () {
-      const { enqueue, job, next, producer, starts } = yield* scene
-      // Its handler refuses negative numbers.
-      const { id } = yield* enqueue(-1)
-      yield* Effect.provide(
-        until(Queue.get(id), ({ state }) => state === "dead"),
-        producer
-      )
-      expect(yield* starts.size).toBe(0)
-      yield* Effect.provide(
-        Effect.flatMap(SqlClient.SqlClient, (sql) => sql`UPDATE leasehold_jobs SET payload = '{"n":2,"text":""}'`),
-        producer
-      )
-      expect(yield* woken(next, Effect.provide(Queue.retry(id), producer))).toBeLessThan(soon)
-      yield* Effect.provide(Queue.pause(job.queue), producer)
-      yield* enqueue(3)
-      yield* Effect.sleep("1 second")
-      expect(yield* starts.size).toBe(0)
-      expect(yield* woken(next, Effect.provide(Queue.resume(job.queue), producer))).toBeLessThan(soon)
-    })
-  )
-
-  it.scoped("come once, and once more, for ten thousand jobs in one transaction, and not for jobs of later", () =>
-    Effect.gen(function* () {
-      const { context, enqueue, job, producer } = yield* scene
-      let signals = 0
-      const { subscribe } = Context.get(context, Wakeup.Wakeup)
-      const { wait } = yield* subscribe(job.queue)
-      yield* Effect.forkScoped(Effect.forever(Effect.tap(wait, () => Effect.sync(() => signals++))))
-      // The start of the tailer signals too, for what came before it, and repeats that.
-      yield* Effect.sleep("500 millis")
-      signals = 0
-      yield* Effect.provide(Queue.enqueue(job, { n: 0, text: "" }, { delay: "1 hour" }), producer)
-      yield* Effect.sleep("500 millis")
-      expect(signals).toBe(0)
-      const payloads = Array.from({ length: 10_000 }, (_, n) => ({ n, text: "x".repeat(200) }))
-      yield* Effect.provide(Queue.enqueueAll(job, payloads), producer)
-      yield* until(
-        Effect.sync(() => signals),
-        (seen) => seen > 0
-      )
-      yield* Effect.sleep("1 second")
-      expect(signals).toBe(2)
-      yield* enqueue(1)
-      yield* until(
-        Effect.sync(() => signals),
-        (seen) => seen > 2
-      )
-    })
-  )
-
-  it.scoped("come again when the stream was killed, also for what was enqueued meanwhile", () =>
-    Effect.gen(function* () {
-      const { enqueue, next, on, own, warnings } = yield* scene
-      const [before] = yield* dumps(own)
-      yield* own.query(`KILL ${before}`)
-      const meanwhile = woken(next, enqueue(1))
-      const [, time] = yield* Effect.all([on(2), meanwhile], { concurrency: 2 })
-      expect(time).toBeLessThan(soon)
-      expect(warnings().map(({ text }) => text)).toEqual([expect.stringContaining('"reason":"connection"')])
-      const after = yield* until(dumps(own), ({ length }) => length === 1)
-      expect(after).not.toEqual([before])
-      expect(yield* woken(next, enqueue(2))).toBeLessThan(soon)
-    })
-  )
-
-  it.scoped("come again after a restart of the server", () =>
-    Effect.gen(function* () {
-      const { enqueue, next, on } = yield* scene
-      yield* crash
-      yield* on(2)
-      expect(yield* woken(next, Effect.retry(enqueue(1), { times: 5 }))).toBeLessThan(soon)
-    })
-  )
-
-  it.scoped("come again after the network was a black hole", () =>
-    Effect.gen(function* () {
-      const own = yield* database
-      const proxy = yield* Proxy.make(own.url)
-      const producer = yield* producerAt(own.url)
-      const { context, job, off, on } = yield* workerAt(proxy.url)
-      yield* on()
-      yield* proxy.blackHole(true)
-      yield* off("silent")
-      yield* proxy.blackHole(false)
-      yield* on(2)
-      const { wait, clear } = yield* Context.get(context, Wakeup.Wakeup).subscribe(job.queue)
-      yield* Effect.sleep("500 millis")
-      yield* clear
-      yield* Effect.provide(Queue.enqueue(job, { n: 1, text: "" }), producer)
-      yield* Effect.timeout(wait, soon)
-    })
-  )
-
-  it.scoped("leave nothing at the server when their layer closes", () =>
-    Effect.gen(function* () {
-      const own = yield* database
-      const scope = yield* Scope.make()
-      const { on } = yield* Scope.extend(workerAt(own.url), scope)
-      yield* on()
-      expect(yield* dumps(own)).toHaveLength(1)
-      yield* Scope.close(scope, Exit.void)
-      const left = "SELECT COUNT(*) AS sessions FROM performance_schema.processlist WHERE db = DATABASE()"
-      // The session of the test itself.
-      yield* until(own.query(left), ([row]) => Number(row?.["sessions"]) === 1, "5 seconds")
-    })
-  )
-
-  it.scoped("reach two processes that chose the same id", () =>
-    Effect.gen(function* () {
-      const own = yield* database
-      const producer = yield* producerAt(own.url)
-      const workers = yield* Effect.replicateEffect(workerAt(own.url, { serverId: 77 }), 2)
-      yield* Effect.forEach(workers, ({ on }) => on())
-      yield* Effect.sleep("2 seconds")
-      for (const { job, next, warnings } of workers) {
-        const enqueue = Effect.provide(Queue.enqueue(job, { n: 1, text: "" }), producer)
-        expect(yield* woken(next, enqueue)).toBeLessThan(soon)
-        expect(warnings()).toEqual([])
-      }
-      expect(yield* dumps(own)).toHaveLength(2)
-    })
-  )
-
-  it.scoped("never bring a payload into a log", () =>
-    Effect.gen(function* () {
-      const { enqueue, next, said } = yield* scene
-      yield* woken(next, enqueue(1, "marked-payload"))
-      yield* Effect.sleep("300 millis")
-      expect(said.length).toBeGreaterThan(2)
-      expect(said.filter(({ text }) => text.includes("marked-payload"))).toEqual([])
-    })
-  )
-
-  it.scoped("cut payloads, results and ledgers out of the rows without reading them", () =>
-    Effect.gen(function* () {
-      const { enqueue, next, own } = yield* scene
-      const Zongji = yield* Stream.load
-      const events: Array<AnyBinlogEvent> = []
-      class Watched extends Zongji {
-        constructor(dsn: ZongJiDsn) {
-          super(dsn)
-          this.on("binlog", (event) => events.push(event))
-        }
-      }
-      const tables = yield* Tables.make(Tables.defaultPrefix)
-      const [end] = yield* own.query("SHOW BINARY LOG STATUS")
-      const position = { file: String(end?.["File"]), offset: Number(end?.["Position"]), database: own.url.slice(-15) }
-      expect(position.database).toMatch(/^binlog_/)
-      const stream = yield* Stream.open(Watched, {
-        driver: { uri: own.url },
-        tables,
-        position,
-        serverId: 5,
-        uuid: randomUUID(),
-        heartbeat: Duration.seconds(5),
-        onDue: () => {},
-        onSkipped: () => {}
-      })
-      yield* stream.live
-      yield* own.query("CREATE TABLE others (n INT)")
-      yield* own.query("INSERT INTO others VALUES (1)")
-      yield* woken(next, enqueue(1, "marked-payload"))
-      yield* until(
-        Effect.sync(() => events.filter((event) => event.getTypeName() === "UpdateRows").length),
-        (updates) => updates >= 2
-      )
-      const rows = events.flatMap((event): ReadonlyArray<unknown> => ("rows" in event ? event.rows : []))
-      const bytes = { payload: expect.any(Buffer), attempts: expect.any(Buffer), type: expect.any(Buffer) }
-      // One insert, one claim, one completion; and nothing of other tables.
-      expect(rows).toMatchObject([
-        { ...bytes, state: 0, due_at: expect.stringMatching(/^20\d\d-.*\.\d{6}$/) },
-        { before: { state: 0 }, after: { state: 1 } },
-        { before: { ...bytes, state: 1 }, after: { ...bytes, state: 2, due_at: null } }
-      ])
-    })
-  )
-
-  it.scoped("come from rows that the server writes in part", () =>
-    Effect.gen(function* () {
-      for (const image of ["NOBLOB", "MINIMAL"]) {
-        yield* Effect.scoped(
-          Effect.gen(function* () {
-            yield* withGlobal("binlog_row_image", image)
-            const { enqueue, next } = yield* scene
-            expect(yield* woken(next, enqueue(1))).toBeLessThan(soon)
-          })
+layer(BinlogServer.layer, { excludeTestServices: true, timeout: "2 minutes" })((it) => {
+  describe("wake-ups by the binary log", () => {
+    it.scoped("start a job that another process enqueues long before the next poll", () =>
+      Effect.gen(function* () {
+        const { enqueue, next } = yield* scene
+        const times = yield* Effect.forEach(
+          Array.from({ length: 11 }, (_, n) => n),
+          (n) => Effect.zipRight(Effect.sleep("150 millis"), woken(next, enqueue(n)))
         )
-      }
-    })
-  )
+        expect(Math.max(...times)).toBeLessThan(soon)
+        expect(times.sort((a, b) => a - b)[5]).toBeLessThan(200)
+      })
+    )
 
-  it.scoped("go on beside transactions that the client can not read", () =>
-    Effect.gen(function* () {
-      const { enqueue, job, next, own, producer, warnings } = yield* scene
-      yield* enqueue(1)
-      yield* next
-      yield* own.query("SET SESSION binlog_transaction_compression = ON")
-      yield* own.query(
-        "INSERT INTO leasehold_jobs (queue, type, enqueued_at, first_due_at, due_at, payload) SELECT ?, type,"
-          + " UTC_TIMESTAMP(6), UTC_TIMESTAMP(6), UTC_TIMESTAMP(6), payload FROM leasehold_jobs",
-        [job.queue]
+    it.scoped("come once, and once more, for ten thousand jobs in one transaction, and not for jobs of later", () =>
+      Effect.gen(function* () {
+        const { context, enqueue, job, producer } = yield* scene
+        let signals = 0
+        const { subscribe } = Context.get(context, Wakeup.Wakeup)
+        const { wait } = yield* subscribe(job.queue)
+        yield* Effect.forkScoped(Effect.forever(Effect.tap(wait, () => Effect.sync(() => signals++))))
+        // The start of the tailer signals too, for what came before it, and repeats that.
+        yield* Effect.sleep("500 millis")
+        signals = 0
+        yield* Effect.provide(Queue.enqueue(job, { n: 0, text: "" }, { delay: "1 hour" }), producer)
+        yield* Effect.sleep("500 millis")
+        expect(signals).toBe(0)
+        const payloads = Array.from({ length: 10_000 }, (_, n) => ({ n, text: "x".repeat(200) }))
+        yield* Effect.provide(Queue.enqueueAll(job, payloads), producer)
+        yield* until(
+          Effect.sync(() => signals),
+          (seen) => seen > 0
+        )
+        yield* Effect.sleep("1 second")
+        expect(signals).toBe(2)
+        yield* enqueue(1)
+        yield* until(
+          Effect.sync(() => signals),
+          (seen) => seen > 2
+        )
+      })
+    )
+
+    // Side by side, since each has a database of its own.
+    describe("side by side", { concurrent: true }, () => {
+      it.scoped("start what is enqueued in a transaction of anybody, when it has committed", () =>
+        Effect.gen(function* () {
+          const { enqueue, next, producer } = yield* scene
+          const open = yield* Effect.makeLatch()
+          const transaction = Effect.flatMap(SqlClient.SqlClient, (sql) =>
+            sql.withTransaction(Effect.zipRight(enqueue(1), open.await))
+          )
+          const running = yield* Effect.fork(Effect.provide(transaction, producer))
+          yield* Effect.sleep("500 millis")
+          expect(yield* woken(next, Effect.zipRight(open.open, Fiber.join(running)))).toBeLessThan(soon)
+        })
       )
-      yield* until(
-        Effect.sync(() => warnings()),
-        ({ length }) => length > 0
+
+      it.scoped("start what an operator brings back, and what a pause held up", () =>
+        Effect.gen(function* () {
+          const { enqueue, job, next, producer, starts } = yield* scene
+          // Its handler refuses negative numbers.
+          const { id } = yield* enqueue(-1)
+          yield* Effect.provide(
+            until(Queue.get(id), ({ state }) => state === "dead"),
+            producer
+          )
+          expect(yield* starts.size).toBe(0)
+          yield* Effect.provide(
+            Effect.flatMap(SqlClient.SqlClient, (sql) => sql`UPDATE leasehold_jobs SET payload = '{"n":2,"text":""}'`),
+            producer
+          )
+          expect(yield* woken(next, Effect.provide(Queue.retry(id), producer))).toBeLessThan(soon)
+          yield* Effect.provide(Queue.pause(job.queue), producer)
+          yield* enqueue(3)
+          yield* Effect.sleep("1 second")
+          expect(yield* starts.size).toBe(0)
+          expect(yield* woken(next, Effect.provide(Queue.resume(job.queue), producer))).toBeLessThan(soon)
+        })
       )
-      expect(warnings()[0]?.text).toContain("events that the client can not read")
-      // The signal of this one brings the other as well.
-      yield* Effect.provide(Queue.enqueue(job, { n: 2, text: "" }), producer)
-      expect([yield* next, yield* next].sort()).toEqual([1, 2])
-      expect(warnings()).toHaveLength(1)
-    })
-  )
-})
 
-layer(BinlogServer.layer, { excludeTestServices: true, timeout: "2 minutes" })("without wake-ups by it", (it) => {
-  it.scoped("a user without REPLICATION CLIENT, or without REPLICATION SLAVE, has one warning and polls", () =>
-    Effect.gen(function* () {
-      const own = yield* database
-      for (const rights of [[], ["REPLICATION CLIENT"], ["REPLICATION SLAVE"]]) {
-        const { href, password } = yield* userOf(own, ...rights)
-        const warning = yield* expectPolling(href, "denied")
-        expect(warning).toContain("GRANT REPLICATION SLAVE, REPLICATION CLIENT")
-        expect(warning).not.toContain(password)
-      }
-      const { href } = yield* userOf(own, "REPLICATION CLIENT", "REPLICATION SLAVE")
-      yield* (yield* workerAt(href)).on()
-    })
-  )
+      it.scoped("come again when the stream was killed, also for what was enqueued meanwhile", () =>
+        Effect.gen(function* () {
+          const { enqueue, next, on, own, warnings } = yield* scene
+          const [before] = yield* dumps(own)
+          yield* own.query(`KILL ${before}`)
+          const meanwhile = woken(next, enqueue(1))
+          const [, time] = yield* Effect.all([on(2), meanwhile], { concurrency: 2 })
+          expect(time).toBeLessThan(soon)
+          expect(warnings().map(({ text }) => text)).toEqual([expect.stringContaining('"reason":"connection"')])
+          const after = yield* until(dumps(own), ({ length }) => length === 1)
+          expect(after).not.toEqual([before])
+          expect(yield* woken(next, enqueue(2))).toBeLessThan(soon)
+        })
+      )
 
-  it.scoped("a server without a binary log leads to one warning and polls", () =>
-    Effect.gen(function* () {
-      const { query, url } = yield* emptyDatabase()
-      const [setting] = yield* query("SELECT @@log_bin AS on_")
-      // Where the tests were given a server that has one, there is nothing to see.
-      if (Number(setting?.["on_"]) === 0) yield* expectPolling(url, "binlog_off")
-    })
-  )
+      it.scoped("come again after the network was a black hole", () =>
+        Effect.gen(function* () {
+          const own = yield* database
+          const proxy = yield* Proxy.make(own.url)
+          const producer = yield* producerAt(own.url)
+          const { context, job, off, on } = yield* workerAt(proxy.url)
+          yield* on()
+          yield* proxy.blackHole(true)
+          yield* off("silent")
+          yield* proxy.blackHole(false)
+          yield* on(2)
+          const { wait, clear } = yield* Context.get(context, Wakeup.Wakeup).subscribe(job.queue)
+          yield* Effect.sleep("500 millis")
+          yield* clear
+          yield* Effect.provide(Queue.enqueue(job, { n: 1, text: "" }), producer)
+          yield* Effect.timeout(wait, soon)
+        })
+      )
 
-  it.scoped(
-    "other formats, compression, another prefix and filters lead to one warning that names them, and polls",
-    () =>
+      it.scoped("leave nothing at the server when their layer closes", () =>
+        Effect.gen(function* () {
+          const own = yield* database
+          const scope = yield* Scope.make()
+          const { on } = yield* Scope.extend(workerAt(own.url), scope)
+          yield* on()
+          expect(yield* dumps(own)).toHaveLength(1)
+          yield* Scope.close(scope, Exit.void)
+          const left = "SELECT COUNT(*) AS sessions FROM performance_schema.processlist WHERE db = DATABASE()"
+          // The session of the test itself.
+          yield* until(own.query(left), ([row]) => Number(row?.["sessions"]) === 1, "5 seconds")
+        })
+      )
+
+      it.scoped("reach two processes that chose the same id", () =>
+        Effect.gen(function* () {
+          const own = yield* database
+          const producer = yield* producerAt(own.url)
+          const workers = yield* Effect.replicateEffect(workerAt(own.url, { serverId: 77 }), 2)
+          yield* Effect.forEach(workers, ({ on }) => on())
+          yield* Effect.sleep("2 seconds")
+          for (const { job, next, warnings } of workers) {
+            const enqueue = Effect.provide(Queue.enqueue(job, { n: 1, text: "" }), producer)
+            expect(yield* woken(next, enqueue)).toBeLessThan(soon)
+            expect(warnings()).toEqual([])
+          }
+          expect(yield* dumps(own)).toHaveLength(2)
+        })
+      )
+    })
+
+    it.scoped("come again after a restart of the server", () =>
+      Effect.gen(function* () {
+        const { enqueue, next, on } = yield* scene
+        yield* crash
+        yield* on(2)
+        expect(yield* woken(next, Effect.retry(enqueue(1), { times: 5 }))).toBeLessThan(soon)
+      })
+    )
+
+    it.scoped("never bring a payload into a log", () =>
+      Effect.gen(function* () {
+        const { enqueue, next, said } = yield* scene
+        yield* woken(next, enqueue(1, "marked-payload"))
+        yield* Effect.sleep("300 millis")
+        expect(said.length).toBeGreaterThan(2)
+        expect(said.filter(({ text }) => text.includes("marked-payload"))).toEqual([])
+      })
+    )
+
+    it.scoped("cut payloads, results and ledgers out of the rows without reading them", () =>
+      Effect.gen(function* () {
+        const { enqueue, next, own } = yield* scene
+        const Zongji = yield* Stream.load
+        const events: Array<AnyBinlogEvent> = []
+        class Watched extends Zongji {
+          constructor(dsn: ZongJiDsn) {
+            super(dsn)
+            this.on("binlog", (event) => events.push(event))
+          }
+        }
+        const tables = yield* Tables.make(Tables.defaultPrefix)
+        const [end] = yield* own.query("SHOW BINARY LOG STATUS")
+        const position = {
+          file: String(end?.["File"]),
+          offset: Number(end?.["Position"]),
+          database: own.url.slice(-15)
+        }
+        expect(position.database).toMatch(/^binlog_/)
+        const stream = yield* Stream.open(Watched, {
+          driver: { uri: own.url },
+          tables,
+          position,
+          serverId: 5,
+          uuid: randomUUID(),
+          heartbeat: Duration.seconds(5),
+          onDue: () => {},
+          onSkipped: () => {}
+        })
+        yield* stream.live
+        yield* own.query("CREATE TABLE others (n INT)")
+        yield* own.query("INSERT INTO others VALUES (1)")
+        yield* woken(next, enqueue(1, "marked-payload"))
+        yield* until(
+          Effect.sync(() => events.filter((event) => event.getTypeName() === "UpdateRows").length),
+          (updates) => updates >= 2
+        )
+        const rows = events.flatMap((event): ReadonlyArray<unknown> => ("rows" in event ? event.rows : []))
+        const bytes = { payload: expect.any(Buffer), attempts: expect.any(Buffer), type: expect.any(Buffer) }
+        // One insert, one claim, one completion; and nothing of other tables.
+        expect(rows).toMatchObject([
+          { ...bytes, state: 0, due_at: expect.stringMatching(/^20\d\d-.*\.\d{6}$/) },
+          { before: { state: 0 }, after: { state: 1 } },
+          { before: { ...bytes, state: 1 }, after: { ...bytes, state: 2, due_at: null } }
+        ])
+      })
+    )
+
+    it.scoped("come from rows that the server writes in part", () =>
+      Effect.gen(function* () {
+        for (const image of ["NOBLOB", "MINIMAL"]) {
+          yield* Effect.scoped(
+            Effect.gen(function* () {
+              yield* withGlobal("binlog_row_image", image)
+              const { enqueue, next } = yield* scene
+              expect(yield* woken(next, enqueue(1))).toBeLessThan(soon)
+            })
+          )
+        }
+      })
+    )
+
+    it.scoped("go on beside transactions that the client can not read", () =>
+      Effect.gen(function* () {
+        const { enqueue, job, next, own, producer, warnings } = yield* scene
+        yield* enqueue(1)
+        yield* next
+        yield* own.query("SET SESSION binlog_transaction_compression = ON")
+        yield* own.query(
+          "INSERT INTO leasehold_jobs (queue, type, enqueued_at, first_due_at, due_at, payload) SELECT ?, type,"
+            + " UTC_TIMESTAMP(6), UTC_TIMESTAMP(6), UTC_TIMESTAMP(6), payload FROM leasehold_jobs",
+          [job.queue]
+        )
+        yield* until(
+          Effect.sync(() => warnings()),
+          ({ length }) => length > 0
+        )
+        expect(warnings()[0]?.text).toContain("events that the client can not read")
+        // The signal of this one brings the other as well.
+        yield* Effect.provide(Queue.enqueue(job, { n: 2, text: "" }), producer)
+        expect([yield* next, yield* next].sort()).toEqual([1, 2])
+        expect(warnings()).toHaveLength(1)
+      })
+    )
+  })
+
+  describe("without wake-ups by it", () => {
+    it.scoped("a user without REPLICATION CLIENT, or without REPLICATION SLAVE, has one warning and polls", () =>
+      Effect.gen(function* () {
+        const own = yield* database
+        for (const rights of [[], ["REPLICATION CLIENT"], ["REPLICATION SLAVE"]]) {
+          const { href, password } = yield* userOf(own, ...rights)
+          const warning = yield* expectPolling(href, "denied")
+          expect(warning).toContain("GRANT REPLICATION SLAVE, REPLICATION CLIENT")
+          expect(warning).not.toContain(password)
+        }
+        const { href } = yield* userOf(own, "REPLICATION CLIENT", "REPLICATION SLAVE")
+        yield* (yield* workerAt(href)).on()
+      })
+    )
+
+    it.scoped("a server without a binary log leads to one warning and polls", () =>
+      Effect.gen(function* () {
+        const { query, url } = yield* emptyDatabase()
+        const [setting] = yield* query("SELECT @@log_bin AS on_")
+        // Where the tests were given a server that has one, there is nothing to see.
+        if (Number(setting?.["on_"]) === 0) yield* expectPolling(url, "binlog_off")
+      })
+    )
+
+    it.scoped(
+      "other formats, compression, another prefix and filters lead to one warning that names them, and polls",
+      () =>
+        Effect.gen(function* () {
+          const { url } = yield* database
+          expect(yield* expectPolling(url, "table_missing", { tablePrefix: "other_" })).toContain("other_jobs")
+          yield* Effect.scoped(
+            Effect.zipRight(withGlobal("binlog_format", "MIXED"), expectPolling(url, "binlog_format"))
+          )
+          yield* Effect.scoped(
+            Effect.zipRight(withGlobal("binlog_transaction_compression", 1), expectPolling(url, "binlog_compressed"))
+          )
+        })
+    )
+
+    it.scoped("a program without the client has one warning that says how to install it, and polls", () =>
       Effect.gen(function* () {
         const { url } = yield* database
-        expect(yield* expectPolling(url, "table_missing", { tablePrefix: "other_" })).toContain("other_jobs")
-        yield* Effect.scoped(Effect.zipRight(withGlobal("binlog_format", "MIXED"), expectPolling(url, "binlog_format")))
-        yield* Effect.scoped(
-          Effect.zipRight(withGlobal("binlog_transaction_compression", 1), expectPolling(url, "binlog_compressed"))
+        yield* Effect.acquireRelease(
+          Effect.sync(() =>
+            vi.doMock("@vlasky/zongji", () => {
+              throw new Error("Cannot find package")
+            })
+          ),
+          () => Effect.sync(() => vi.doUnmock("@vlasky/zongji"))
         )
+        expect(yield* expectPolling(url, "client_missing")).toContain("npm install @vlasky/zongji@0.9.0")
       })
-  )
+    )
 
-  it.scoped("a program without the client has one warning that says how to install it, and polls", () =>
-    Effect.gen(function* () {
-      const { url } = yield* database
-      yield* Effect.acquireRelease(
-        Effect.sync(() =>
-          vi.doMock("@vlasky/zongji", () => {
-            throw new Error("Cannot find package")
-          })
-        ),
-        () => Effect.sync(() => vi.doUnmock("@vlasky/zongji"))
-      )
-      expect(yield* expectPolling(url, "client_missing")).toContain("npm install @vlasky/zongji@0.9.0")
-    })
-  )
-
-  it.scoped("options out of their range are refused before anything starts", () =>
-    Effect.gen(function* () {
-      const { url } = yield* database
-      const refused = (options: Wakeup.BinlogOptions) =>
-        Effect.flip(
-          Layer.build(Wakeup.layerBinlog(options).pipe(Layer.provide(MysqlQueue.layer()), Layer.provide(client(url))))
-        )
-      expect(yield* refused({ serverId: 0 })).toMatchObject({ accepted: "a whole number from 1 to 4294967295" })
-      expect(yield* refused({ serverId: 2 ** 32 })).toMatchObject({ option: "serverId" })
-      expect(yield* refused({ spread: "2 seconds" })).toMatchObject({ accepted: "0 millis to 1 second" })
-      expect(yield* refused({ heartbeat: "500 millis" })).toMatchObject({ option: "heartbeat" })
-      expect(yield* refused({ tablePrefix: "Not" })).toMatchObject({ _tag: "InvalidName" })
-    })
-  )
+    it.scoped("options out of their range are refused before anything starts", () =>
+      Effect.gen(function* () {
+        const { url } = yield* database
+        const refused = (options: Wakeup.BinlogOptions) =>
+          Effect.flip(
+            Layer.build(Wakeup.layerBinlog(options).pipe(Layer.provide(MysqlQueue.layer()), Layer.provide(client(url))))
+          )
+        expect(yield* refused({ serverId: 0 })).toMatchObject({ accepted: "a whole number from 1 to 4294967295" })
+        expect(yield* refused({ serverId: 2 ** 32 })).toMatchObject({ option: "serverId" })
+        expect(yield* refused({ spread: "2 seconds" })).toMatchObject({ accepted: "0 millis to 1 second" })
+        expect(yield* refused({ heartbeat: "500 millis" })).toMatchObject({ option: "heartbeat" })
+        expect(yield* refused({ tablePrefix: "Not" })).toMatchObject({ _tag: "InvalidName" })
+      })
+    )
+  })
 })

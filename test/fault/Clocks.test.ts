@@ -1,7 +1,7 @@
 /**
  * Scenarios I2 and I3: the clock of the server is set while jobs run, and clocks of workers and producers are off.
  */
-import { expect, layer } from "@effect/vitest"
+import { describe, expect, layer } from "@effect/vitest"
 import { Deferred, Effect, Layer, Ref } from "effect"
 import { Queue } from "../../src/index.js"
 import { Database, database } from "../support/Mysql.js"
@@ -18,81 +18,84 @@ type Scene = Effect.Effect.Success<ReturnType<typeof scene>>
 const enqueueOn = (job: Scene["job"], context: Scene["context"]) => (n: number) =>
   Effect.provide(Queue.enqueue(job, { n }, { idempotency: { scope: job.queue, key: `${n}` } }), context)
 
-layer(database, { excludeTestServices: true, timeout: "2 minutes" })("the server's clock", (it) => {
-  /** A queue whose server has a clock that can be set: every statement that asks for the time gets it with an offset. */
-  const settable = Effect.gen(function* () {
-    const at = yield* scene()
-    const clock = `clock_${at.job.queue.replace(/\W/g, "_")}`
-    yield* at.query(`CREATE TABLE ${clock} (id INT PRIMARY KEY, seconds INT NOT NULL)`)
-    yield* at.query(`INSERT INTO ${clock} VALUES (1, 0)`)
-    at.proxy.rules.push({
-      matches: /UTC_TIMESTAMP\(6\)/,
-      action: {
-        rewrite: (text) =>
-          text.replaceAll(
-            "UTC_TIMESTAMP(6)",
-            `(UTC_TIMESTAMP(6) + INTERVAL (SELECT seconds FROM ${clock} WHERE id = 1) SECOND)`
-          )
-      }
+// Side by side, since each sets a clock that only its own queue goes by.
+describe("the server's clock", { concurrent: true }, () => {
+  layer(database, { excludeTestServices: true, timeout: "2 minutes" })((it) => {
+    /** A queue whose server has a clock that can be set: every statement that asks for the time gets it with an offset. */
+    const settable = Effect.gen(function* () {
+      const at = yield* scene()
+      const clock = `clock_${at.job.queue.replace(/\W/g, "_")}`
+      yield* at.query(`CREATE TABLE ${clock} (id INT PRIMARY KEY, seconds INT NOT NULL)`)
+      yield* at.query(`INSERT INTO ${clock} VALUES (1, 0)`)
+      at.proxy.rules.push({
+        matches: /UTC_TIMESTAMP\(6\)/,
+        action: {
+          rewrite: (text) =>
+            text.replaceAll(
+              "UTC_TIMESTAMP(6)",
+              `(UTC_TIMESTAMP(6) + INTERVAL (SELECT seconds FROM ${clock} WHERE id = 1) SECOND)`
+            )
+        }
+      })
+      // Statements that were prepared before know nothing of it.
+      yield* at.proxy.cut
+      return { ...at, set: (seconds: number) => at.query(`UPDATE ${clock} SET seconds = ?`, [seconds]) }
     })
-    // Statements that were prepared before know nothing of it.
-    yield* at.proxy.cut
-    return { ...at, set: (seconds: number) => at.query(`UPDATE ${clock} SET seconds = ?`, [seconds]) }
+
+    const step = (seconds: number) =>
+      Effect.gen(function* () {
+        const { context, job, query, rows, runs, set, work } = yield* settable
+        const release = yield* Deferred.make<void>()
+        const held = 5
+        const handler = (n: number) => (n < held ? Effect.as(Deferred.await(release), n) : Effect.succeed(n))
+        const enqueue = enqueueOn(job, context)
+        // Two workers: what the one seems to have lost, the other would take.
+        for (const workerId of ["one", "two"]) yield* work(handler, { lease: "4 seconds", workerId })
+        yield* Effect.forEach(Array.from({ length: held }), (_, n) => enqueue(n))
+        yield* until(Ref.get(runs), (count) => count === held)
+        yield* set(seconds)
+        yield* enqueue(held)
+        // At the latest by a look from the start, which comes soon while it is cheap.
+        yield* until(Ref.get(runs), (count) => count === held + 1, "3 seconds")
+        // Longer than a lease.
+        yield* Effect.sleep("4500 millis")
+        yield* enqueue(held + 1)
+        yield* until(Ref.get(runs), (count) => count === held + 2, "3 seconds")
+        yield* Deferred.succeed(release, undefined)
+        yield* until(rows("state"), succeeded(held + 2))
+        expect({ seconds, runs: yield* Ref.get(runs) }).toEqual({ seconds, runs: held + 2 })
+        expect(
+          yield* query("SELECT token, attempt, COUNT(*) AS jobs FROM leasehold_jobs WHERE queue = ? GROUP BY 1, 2", [
+            job.queue
+          ])
+        ).toEqual([{ token: 1, attempt: 1, jobs: held + 2 }])
+      })
+
+    it.scoped(
+      "I2: set ahead by less than a lease, or back by seconds, a minute, an hour, takes no running job from its holder, and new jobs start at once",
+      () => Effect.forEach([2, -2, -60, -3_600], step, { concurrency: "unbounded", discard: true })
+    )
+
+    it.scoped("I2: set ahead by more than a lease ends the leases, and the fence holds: each job has one end", () =>
+      Effect.gen(function* () {
+        const { context, job, query, rows, runs, set, work } = yield* settable
+        const held = 5
+        for (const workerId of ["one", "two"]) {
+          yield* work((n) => Effect.as(Effect.sleep("2500 millis"), n), { lease: "4 seconds", workerId })
+        }
+        yield* Effect.forEach(Array.from({ length: held }), (_, n) => enqueueOn(job, context)(n))
+        yield* until(Ref.get(runs), (count) => count === held)
+        yield* set(3_600)
+        yield* until(rows("state"), succeeded(held))
+        const ledgers = yield* query("SELECT token, attempts FROM leasehold_jobs WHERE queue = ?", [job.queue])
+        for (const { attempts, token } of ledgers) {
+          const entries = attempts as ReadonlyArray<{ readonly t: number; readonly o?: string }>
+          expect(entries.filter(({ o }) => o === "completed")).toEqual([expect.objectContaining({ t: token })])
+          expect(entries.filter(({ o }) => o === undefined)).toEqual([])
+        }
+      })
+    )
   })
-
-  const step = (seconds: number) =>
-    Effect.gen(function* () {
-      const { context, job, query, rows, runs, set, work } = yield* settable
-      const release = yield* Deferred.make<void>()
-      const held = 5
-      const handler = (n: number) => (n < held ? Effect.as(Deferred.await(release), n) : Effect.succeed(n))
-      const enqueue = enqueueOn(job, context)
-      // Two workers: what the one seems to have lost, the other would take.
-      for (const workerId of ["one", "two"]) yield* work(handler, { lease: "4 seconds", workerId })
-      yield* Effect.forEach(Array.from({ length: held }), (_, n) => enqueue(n))
-      yield* until(Ref.get(runs), (count) => count === held)
-      yield* set(seconds)
-      yield* enqueue(held)
-      // At the latest by a look from the start, which comes soon while it is cheap.
-      yield* until(Ref.get(runs), (count) => count === held + 1, "3 seconds")
-      // Longer than a lease.
-      yield* Effect.sleep("4500 millis")
-      yield* enqueue(held + 1)
-      yield* until(Ref.get(runs), (count) => count === held + 2, "3 seconds")
-      yield* Deferred.succeed(release, undefined)
-      yield* until(rows("state"), succeeded(held + 2))
-      expect({ seconds, runs: yield* Ref.get(runs) }).toEqual({ seconds, runs: held + 2 })
-      expect(
-        yield* query("SELECT token, attempt, COUNT(*) AS jobs FROM leasehold_jobs WHERE queue = ? GROUP BY 1, 2", [
-          job.queue
-        ])
-      ).toEqual([{ token: 1, attempt: 1, jobs: held + 2 }])
-    })
-
-  it.scoped(
-    "I2: set ahead by less than a lease, or back by seconds, a minute, an hour, takes no running job from its holder, and new jobs start at once",
-    () => Effect.forEach([2, -2, -60, -3_600], step, { concurrency: "unbounded", discard: true })
-  )
-
-  it.scoped("I2: set ahead by more than a lease ends the leases, and the fence holds: each job has one end", () =>
-    Effect.gen(function* () {
-      const { context, job, query, rows, runs, set, work } = yield* settable
-      const held = 5
-      for (const workerId of ["one", "two"]) {
-        yield* work((n) => Effect.as(Effect.sleep("2500 millis"), n), { lease: "4 seconds", workerId })
-      }
-      yield* Effect.forEach(Array.from({ length: held }), (_, n) => enqueueOn(job, context)(n))
-      yield* until(Ref.get(runs), (count) => count === held)
-      yield* set(3_600)
-      yield* until(rows("state"), succeeded(held))
-      const ledgers = yield* query("SELECT token, attempts FROM leasehold_jobs WHERE queue = ?", [job.queue])
-      for (const { attempts, token } of ledgers) {
-        const entries = attempts as ReadonlyArray<{ readonly t: number; readonly o?: string }>
-        expect(entries.filter(({ o }) => o === "completed")).toEqual([expect.objectContaining({ t: token })])
-        expect(entries.filter(({ o }) => o === undefined)).toEqual([])
-      }
-    })
-  )
 })
 
 const history = Layer.effectDiscard(

@@ -3,7 +3,7 @@
  */
 import { randomUUID } from "node:crypto"
 import { MysqlClient } from "@effect/sql-mysql2"
-import { expect, layer } from "@effect/vitest"
+import { describe, expect, layer } from "@effect/vitest"
 import { Deferred, Duration, Effect, Layer, Logger, LogLevel, Redacted, Schema } from "effect"
 import { Job, MysqlQueue, Queue, Worker } from "../../src/index.js"
 import { Database, database } from "../support/Mysql.js"
@@ -65,39 +65,42 @@ const fleet = (workers: number, pollMillis: number) =>
     }
   })
 
-layer(database, { excludeTestServices: true, timeout: "2 minutes" })("a fleet of idle workers", (it) => {
-  it.scoped(
-    "N1: of twenty asks once for each queue and poll, less when each answer takes two seconds, and starts a job",
-    () =>
-      Effect.gen(function* () {
-        const workers = 20
-        const { asked, enqueue, proxy, started } = yield* fleet(workers, poll)
-        yield* Effect.sleep("2 seconds")
-        const idle = yield* asked(4_000)
-        expect(idle.statements).toBeLessThanOrEqual(most(workers, idle.millis))
-        // They do ask: an idle queue is polled at its own interval or at a longer one, and never given up.
-        expect(idle.statements).toBeGreaterThan(workers * queuesOfEach)
-        const slow = { matches: /read_only/, action: { delay: 2_000 } } as const
-        proxy.rules.unshift(slow)
-        yield* Effect.sleep("2 seconds")
-        const strained = yield* asked(6_000)
-        // What suffers the delay is hit there. There are connections for more: polls that did not wait for an answer would show.
-        expect(strained.statements).toBeGreaterThan(workers)
-        expect(strained.statements).toBeLessThanOrEqual(most(workers, strained.millis, 2_000))
-        const [waited] = yield* Effect.timed(Effect.zipRight(enqueue, started))
-        // A look that is under way, the pause after it, and the look that finds the job.
-        expect(Duration.toMillis(waited)).toBeLessThan(2_000 + poll + 2_000 + 1_000)
-        // A worker that stops waits for the look that is under way.
-        proxy.rules.length = 0
-      })
-  )
+// Side by side, since each has a proxy of its own that counts.
+describe("a fleet of idle workers", { concurrent: true }, () => {
+  layer(database, { excludeTestServices: true, timeout: "2 minutes" })((it) => {
+    it.scoped(
+      "N1: of twenty asks once for each queue and poll, less when each answer takes two seconds, and starts a job",
+      () =>
+        Effect.gen(function* () {
+          const workers = 20
+          const { asked, enqueue, proxy, started } = yield* fleet(workers, poll)
+          yield* Effect.sleep("2 seconds")
+          const idle = yield* asked(4_000)
+          expect(idle.statements).toBeLessThanOrEqual(most(workers, idle.millis))
+          // They do ask: an idle queue is polled at its own interval or at a longer one, and never given up.
+          expect(idle.statements).toBeGreaterThan(workers * queuesOfEach)
+          const slow = { matches: /read_only/, action: { delay: 2_000 } } as const
+          proxy.rules.unshift(slow)
+          yield* Effect.sleep("2 seconds")
+          const strained = yield* asked(6_000)
+          // What suffers the delay is hit there. There are connections for more: polls that did not wait for an answer would show.
+          expect(strained.statements).toBeGreaterThan(workers)
+          expect(strained.statements).toBeLessThanOrEqual(most(workers, strained.millis, 2_000))
+          const [waited] = yield* Effect.timed(Effect.zipRight(enqueue, started))
+          // A look that is under way, the pause after it, and the look that finds the job.
+          expect(Duration.toMillis(waited)).toBeLessThan(2_000 + poll + 2_000 + 1_000)
+          // A worker that stops waits for the look that is under way.
+          proxy.rules.length = 0
+        })
+    )
 
-  it.scoped("N1: is seen to ask too much where it polls ten times as often", () =>
-    Effect.gen(function* () {
-      const { asked } = yield* fleet(1, poll / 10)
-      yield* Effect.sleep("1 second")
-      const { millis, statements } = yield* asked(2_000)
-      expect(statements).toBeGreaterThan(most(1, millis))
-    })
-  )
+    it.scoped("N1: is seen to ask too much where it polls ten times as often", () =>
+      Effect.gen(function* () {
+        const { asked } = yield* fleet(1, poll / 10)
+        yield* Effect.sleep("1 second")
+        const { millis, statements } = yield* asked(2_000)
+        expect(statements).toBeGreaterThan(most(1, millis))
+      })
+    )
+  })
 })

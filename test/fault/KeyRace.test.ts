@@ -1,10 +1,9 @@
-import { spawn } from "node:child_process"
-import { join } from "node:path"
 import { expect, layer } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import type { Setup } from "../support/enqueuerMain.js"
 import { Database } from "../support/Mysql.js"
 import { queue } from "../support/QueueOnMysql.js"
+import * as WorkerProcess from "../support/WorkerProcess.js"
 
 const answers = Layer.effectDiscard(
   Effect.flatMap(Database, ({ query }) =>
@@ -12,30 +11,23 @@ const answers = Layer.effectDiscard(
   )
 )
 
-/** Runs an enqueuer to its end; its exit code. */
-const enqueuer = (setup: Setup) =>
-  Effect.async<number | null>((resume) => {
-    const entry = join(import.meta.dirname ?? ".", "../support/enqueuerMain.ts")
-    const child = spawn(process.execPath, ["--import", "tsx", entry, JSON.stringify(setup)], {
-      stdio: ["ignore", "ignore", "inherit"]
-    })
-    child.on("exit", (code) => resume(Effect.succeed(code)))
-    return Effect.sync(() => child.kill("SIGKILL"))
-  })
-
 layer(answers.pipe(Layer.provideMerge(queue())), { excludeTestServices: true, timeout: "1 minute" })(
   "an idempotency key",
   (it) => {
-    it.effect(
+    it.scoped(
       "D1: that fifty callers of five processes give at once, in a hundred rounds, names one job each, created once",
       () =>
         Effect.gen(function* () {
           const { query, url } = yield* Database
-          const common = { url, rounds: 100, callers: 10, from: Date.now() + 6_000, apart: 40 }
-          const ended = yield* Effect.all(
-            Array.from({ length: 5 }, (_, index) => enqueuer({ ...common, process: index })),
-            { concurrency: "unbounded" }
+          const common: Omit<Setup, "process"> = { url, rounds: 100, callers: 10, apart: 40 }
+          const enqueuers = yield* Effect.forEach([0, 1, 2, 3, 4], (process) =>
+            WorkerProcess.run("test/support/enqueuerMain.ts", { ...common, process } satisfies Setup)
           )
+          // They are all there before the first round begins.
+          yield* Effect.forEach(enqueuers, ({ says }) => says("ready"))
+          const from = Date.now() + 500
+          yield* Effect.forEach(enqueuers, ({ tell }) => tell(`${from}`))
+          const ended = yield* Effect.forEach(enqueuers, (enqueuer) => enqueuer.ended)
           expect(ended).toEqual([0, 0, 0, 0, 0])
           const rounds = yield* query(
             "SELECT COUNT(*) AS answers, COUNT(DISTINCT id) AS ids, SUM(created) AS created, MAX(error) AS error"

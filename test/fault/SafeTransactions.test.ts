@@ -3,7 +3,7 @@
  */
 import { SqlClient } from "@effect/sql"
 import { MysqlClient } from "@effect/sql-mysql2"
-import { expect, layer } from "@effect/vitest"
+import { describe, expect, layer } from "@effect/vitest"
 import { Cause, Deferred, Duration, Effect, Exit, Fiber, Layer, Redacted, Schema } from "effect"
 import { Job, MysqlQueue, Queue, Worker } from "../../src/index.js"
 import { Database, database, emptyDatabase } from "../support/Mysql.js"
@@ -211,48 +211,51 @@ layer(database, { excludeTestServices: true, timeout: "2 minutes" })("transactio
       })
   )
 
-  for (const size of [1, 2, 4]) {
-    it.scoped(
-      `F6: held by all handlers for three leases, on an application's pool of ${size}, starve no renewal and no completion`,
-      () =>
-        Effect.gen(function* () {
-          const { url, query } = yield* Database
-          const job = Job.make("safe.hold", { payload: { n: Schema.Number }, queue: `safe.hold.${size}` })
-          const context = yield* Layer.build(
-            MysqlQueue.layer({ connections: { worker: 2, client: 2, transaction: 2 } }).pipe(
-              Layer.provideMerge(MysqlClient.layer({ url: Redacted.make(url), maxConnections: size }))
-            )
-          )
-          yield* Effect.gen(function* () {
-            const sql = yield* SqlClient.SqlClient
-            const hold = Effect.zipRight(sql`SELECT 1`, Effect.sleep("3 seconds"))
-            const handler = job.toLayer(({ n }) =>
-              Effect.orDie(n < size ? sql.withTransaction(hold) : Queue.withTransaction(hold))
-            )
-            const jobs = yield* Queue.enqueueAll(
-              job,
-              Array.from({ length: size + 2 }, (_, n) => ({ n }))
-            )
-            yield* Layer.build(
-              Layer.provide(
-                Worker.layer({
-                  jobs: [job],
-                  queues: { [job.queue]: { concurrency: size + 2 } },
-                  lease: "1 second",
-                  poll: "100 millis"
-                }),
-                handler
+  // Side by side, since each has a queue and a pool of its own.
+  describe("side by side", { concurrent: true }, () => {
+    for (const size of [1, 2, 4]) {
+      it.scoped(
+        `F6: held by all handlers for three leases, on an application's pool of ${size}, starve no renewal and no completion`,
+        () =>
+          Effect.gen(function* () {
+            const { url, query } = yield* Database
+            const job = Job.make("safe.hold", { payload: { n: Schema.Number }, queue: `safe.hold.${size}` })
+            const context = yield* Layer.build(
+              MysqlQueue.layer({ connections: { worker: 2, client: 2, transaction: 2 } }).pipe(
+                Layer.provideMerge(MysqlClient.layer({ url: Redacted.make(url), maxConnections: size }))
               )
             )
-            yield* Effect.forEach(jobs, ({ id }) => Queue.result(job, id), { concurrency: "unbounded" })
-          }).pipe(Effect.provide(context))
-          expect(
-            yield* query(
-              "SELECT state, token, attempt, COUNT(*) AS jobs FROM leasehold_jobs WHERE queue = ? GROUP BY 1, 2, 3",
-              [job.queue]
-            )
-          ).toEqual([{ state: 2, token: 1, attempt: 1, jobs: size + 2 }])
-        })
-    )
-  }
+            yield* Effect.gen(function* () {
+              const sql = yield* SqlClient.SqlClient
+              const hold = Effect.zipRight(sql`SELECT 1`, Effect.sleep("3 seconds"))
+              const handler = job.toLayer(({ n }) =>
+                Effect.orDie(n < size ? sql.withTransaction(hold) : Queue.withTransaction(hold))
+              )
+              const jobs = yield* Queue.enqueueAll(
+                job,
+                Array.from({ length: size + 2 }, (_, n) => ({ n }))
+              )
+              yield* Layer.build(
+                Layer.provide(
+                  Worker.layer({
+                    jobs: [job],
+                    queues: { [job.queue]: { concurrency: size + 2 } },
+                    lease: "1 second",
+                    poll: "100 millis"
+                  }),
+                  handler
+                )
+              )
+              yield* Effect.forEach(jobs, ({ id }) => Queue.result(job, id), { concurrency: "unbounded" })
+            }).pipe(Effect.provide(context))
+            expect(
+              yield* query(
+                "SELECT state, token, attempt, COUNT(*) AS jobs FROM leasehold_jobs WHERE queue = ? GROUP BY 1, 2, 3",
+                [job.queue]
+              )
+            ).toEqual([{ state: 2, token: 1, attempt: 1, jobs: size + 2 }])
+          })
+      )
+    }
+  })
 })

@@ -5,21 +5,21 @@ import { Job, MysqlQueue, Queue, Worker } from "../../src/index.js"
 import { Database, database } from "../support/Mysql.js"
 import { queue } from "../support/QueueOnMysql.js"
 
-const Work = Job.make("stops.work", { payload: { millis: Schema.Number }, queue: "stops" })
-const WorkLive = Work.toLayer(({ millis }) => Effect.sleep(millis))
+const workOf = (name: string) => Job.make("stops.work", { payload: { millis: Schema.Number }, queue: name })
+const Work = workOf("stops")
 
 /** A worker whose grace is shorter than the longest handlers. */
-const work = (workerId: string) =>
+const work = (job: typeof Work, workerId: string) =>
   Worker.run({
-    jobs: [Work],
-    queues: { stops: { concurrency: 8 } },
+    jobs: [job],
+    queues: { [job.queue]: { concurrency: 8 } },
     lease: "20 seconds",
     poll: "50 millis",
     workerId,
     maintenance: false,
     shutdown: { grace: "30 millis" },
     interruptGrace: "2 seconds"
-  }).pipe(Effect.provide(WorkLive))
+  }).pipe(Effect.provide(job.toLayer(({ millis }) => Effect.sleep(millis))))
 
 layer(queue(), { excludeTestServices: true, timeout: "3 minutes" })("a worker that is stopped", (it) => {
   it.effect(
@@ -27,31 +27,43 @@ layer(queue(), { excludeTestServices: true, timeout: "3 minutes" })("a worker th
     () =>
       Effect.gen(function* () {
         const { query } = yield* Database
-        for (let round = 0; round < 200; round++) {
-          const [pending] = yield* query("SELECT COUNT(*) AS count FROM leasehold_jobs WHERE state = 0")
-          const missing = 100 - Number(pending?.["count"] ?? 0)
-          if (missing > 0) {
-            yield* Queue.enqueueAll(
-              Work,
-              Array.from({ length: missing }, (_, index) => ({ millis: index % 5 === 0 ? 200 : index % 5 }))
+        /** Fifty rounds with a queue of its own, in which no other lane's worker comes by. */
+        const lane = (first: number) =>
+          Effect.gen(function* () {
+            const job = workOf(`stops.${first}`)
+            for (let round = first; round < first + 50; round++) {
+              const [pending] = yield* query(
+                "SELECT COUNT(*) AS count FROM leasehold_jobs WHERE queue = ? AND state = 0",
+                [job.queue]
+              )
+              const missing = 100 - Number(pending?.["count"] ?? 0)
+              if (missing > 0) {
+                yield* Queue.enqueueAll(
+                  job,
+                  Array.from({ length: missing }, (_, index) => ({ millis: index % 5 === 0 ? 200 : index % 5 }))
+                )
+              }
+              const worker = yield* Effect.fork(work(job, `stopped-${round}`))
+              yield* Effect.sleep(yield* Random.nextIntBetween(0, 60))
+              const exit = yield* Fiber.interrupt(worker)
+              // Interrupted, and nothing beside it: no job was left to the end of its lease.
+              expect(Exit.isInterrupted(exit), String(exit)).toBe(true)
+              const owned = yield* query("SELECT id, lease_owner FROM leasehold_jobs WHERE queue = ? AND state = 1", [
+                job.queue
+              ])
+              expect(owned, `round ${round}`).toEqual([])
+            }
+            // Others start them within a poll, not after a lease.
+            const heir = yield* Effect.fork(work(job, "heir"))
+            yield* Effect.sleep("2 seconds")
+            yield* Fiber.interrupt(heir)
+            const inherited = yield* query(
+              "SELECT id FROM leasehold_jobs WHERE queue = ? AND JSON_SEARCH(attempts, 'one', 'heir') IS NOT NULL",
+              [job.queue]
             )
-          }
-          const worker = yield* Effect.fork(work(`stopped-${round}`))
-          yield* Effect.sleep(yield* Random.nextIntBetween(0, 60))
-          const exit = yield* Fiber.interrupt(worker)
-          // Interrupted, and nothing beside it: no job was left to the end of its lease.
-          expect(Exit.isInterrupted(exit), String(exit)).toBe(true)
-          const owned = yield* query("SELECT id, lease_owner FROM leasehold_jobs WHERE state = 1")
-          expect(owned, `round ${round}`).toEqual([])
-        }
-        // Others start them within a poll, not after a lease.
-        const heir = yield* Effect.fork(work("heir"))
-        yield* Effect.sleep("2 seconds")
-        yield* Fiber.interrupt(heir)
-        const inherited = yield* query(
-          "SELECT id FROM leasehold_jobs WHERE JSON_SEARCH(attempts, 'one', 'heir') IS NOT NULL"
-        )
-        expect(inherited.length).toBeGreaterThan(0)
+            expect(inherited.length).toBeGreaterThan(0)
+          })
+        yield* Effect.forEach([0, 50, 100, 150], lane, { concurrency: "unbounded", discard: true })
         const [lost] = yield* query(
           "SELECT id FROM leasehold_jobs WHERE JSON_SEARCH(attempts, 'one', 'expired') IS NOT NULL"
         )

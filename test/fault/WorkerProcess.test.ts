@@ -1,4 +1,4 @@
-import { expect, layer } from "@effect/vitest"
+import { describe, expect, layer } from "@effect/vitest"
 import { Effect, Layer, Option } from "effect"
 import { Queue, Worker } from "../../src/index.js"
 import { Database } from "../support/Mysql.js"
@@ -92,7 +92,8 @@ layer(history.pipe(Layer.provideMerge(queue())), { excludeTestServices: true, ti
                   delays.push(Number(last?.["delay"]) / 1_000)
                 })
               ),
-            { concurrency: 1, discard: true }
+            // The next victim starts while the leases of the one before run out.
+            { concurrency: 2, discard: true }
           )
           const starts = yield* query(
             "SELECT worker, history.token, COUNT(*) AS starts FROM history JOIN leasehold_jobs AS jobs ON jobs.id = job_id"
@@ -113,118 +114,123 @@ layer(history.pipe(Layer.provideMerge(queue())), { excludeTestServices: true, ti
       120_000
     )
 
-    it.scoped("that is suspended for four leases writes nothing after it wakes, and stays alive", () =>
-      Effect.gen(function* () {
-        const { query } = yield* Database
-        const job = makeJob("suspended")
-        const { id } = yield* Queue.enqueue(job, {})
-        const sleeper = yield* processOn("suspended", { concurrency: 1, millis: 5_500 })
-        const events = query("SELECT worker, event FROM history WHERE job_id = ? ORDER BY id", [id])
-        yield* until(events, (rows) => rows.length === 1)
-        yield* sleeper.signal("SIGSTOP")
-        yield* Layer.build(heir("suspended", 1))
-        yield* until(Queue.get(id), ({ state }) => state === "succeeded")
-        yield* Effect.sleep("3 seconds")
-        const settled = yield* query("SELECT * FROM leasehold_jobs WHERE id = ?", [id])
-        yield* sleeper.signal("SIGCONT")
-        yield* sleeper.says("was lost during the handler")
-        yield* Effect.sleep("2 seconds")
-        expect(yield* query("SELECT * FROM leasehold_jobs WHERE id = ?", [id])).toEqual(settled)
-        expect(yield* events).toEqual([
-          { worker: "victim", event: "start" },
-          { worker: "heir", event: "start" }
-        ])
-        // Alive and well: it still stops gracefully.
-        yield* sleeper.signal("SIGTERM")
-        expect(yield* sleeper.ended).toBe(0)
-      })
-    )
-
-    it.scoped("whose handler blocks the event loop loses its lease, and its late result is not written", () =>
-      Effect.gen(function* () {
-        const { query } = yield* Database
-        const job = makeJob("blocked")
-        const { id } = yield* Queue.enqueue(job, {})
-        const blocked = yield* processOn("blocked", { concurrency: 1, work: "spin", millis: 3_000 })
-        yield* until(query("SELECT 1 FROM history WHERE job_id = ?", [id]), (rows) => rows.length === 1)
-        yield* Layer.build(heir("blocked", 1))
-        yield* until(Queue.get(id), ({ state }) => state === "succeeded")
-        yield* blocked.says("was lost during the handler")
-        expect(yield* Queue.get(id)).toMatchObject({ token: 2, attempt: 2, output: Option.some('"heir"') })
-        yield* blocked.signal("SIGTERM")
-        expect(yield* blocked.ended).toBe(0)
-      })
-    )
-
-    it.scoped(
-      "that its job kills each time is started three times at most, then the job is dead and others go on",
-      () =>
+    // Side by side, since each has a queue of its own, and waits for its process.
+    describe("side by side", { concurrent: true }, () => {
+      it.scoped("that is suspended for four leases writes nothing after it wakes, and stays alive", () =>
         Effect.gen(function* () {
           const { query } = yield* Database
-          const job = makeJob("poison")
+          const job = makeJob("suspended")
           const { id } = yield* Queue.enqueue(job, {})
-          for (let life = 1; life <= 3; life++) {
-            yield* Effect.scoped(
-              Effect.flatMap(
-                processOn("poison", { concurrency: 1, work: "die", workerId: `victim-${life}` }),
-                ({ ended }) => ended
-              )
-            )
-          }
-          yield* Layer.build(heir("poison", 1))
-          yield* until(Queue.get(id), ({ state }) => state === "dead")
-          const other = yield* Queue.enqueue(job, {})
-          expect(yield* Queue.result(job, other.id)).toBe("heir")
-          const record = yield* Queue.get(id)
-          expect(record).toMatchObject({ attempt: 3, errorCode: Option.some("lease_expired") })
-          expect(yield* query("SELECT COUNT(*) AS starts FROM history WHERE job_id = ?", [id])).toEqual([{ starts: 3 }])
-        })
-    )
-
-    it.scoped(
-      "that gets SIGTERM lets its handler finish, gives the rest back, and ends by itself; a second signal is harmless",
-      () =>
-        Effect.gen(function* () {
-          const { query } = yield* Database
-          const job = makeJob("terminated")
-          const jobs = yield* Queue.enqueueAll(
-            job,
-            Array.from({ length: 20 }, () => ({}))
-          )
-          const worker = yield* processOn("terminated", { concurrency: 2, millis: 1_500 })
-          yield* until(
-            query("SELECT 1 FROM history JOIN leasehold_jobs AS jobs ON jobs.id = job_id WHERE queue = 'terminated'"),
-            (rows) => rows.length === 2
-          )
-          yield* worker.signal("SIGTERM")
-          yield* Effect.sleep("50 millis")
-          yield* worker.signal("SIGTERM")
-          expect(yield* worker.ended).toBe(0)
-          const rows = yield* query(
-            "SELECT state, attempt, lease_owner, COUNT(*) AS jobs FROM leasehold_jobs WHERE queue = 'terminated' GROUP BY 1, 2, 3 ORDER BY 1"
-          )
-          expect(rows).toEqual([
-            { state: 0, attempt: 0, lease_owner: null, jobs: jobs.length - 2 },
-            { state: 2, attempt: 1, lease_owner: null, jobs: 2 }
+          const sleeper = yield* processOn("suspended", { concurrency: 1, millis: 5_500 })
+          const events = query("SELECT worker, event FROM history WHERE job_id = ? ORDER BY id", [id])
+          yield* until(events, (rows) => rows.length === 1)
+          yield* sleeper.signal("SIGSTOP")
+          yield* Layer.build(heir("suspended", 1))
+          yield* until(Queue.get(id), ({ state }) => state === "succeeded")
+          yield* Effect.sleep("3 seconds")
+          const settled = yield* query("SELECT * FROM leasehold_jobs WHERE id = ?", [id])
+          yield* sleeper.signal("SIGCONT")
+          yield* sleeper.says("was lost during the handler")
+          yield* Effect.sleep("2 seconds")
+          expect(yield* query("SELECT * FROM leasehold_jobs WHERE id = ?", [id])).toEqual(settled)
+          expect(yield* events).toEqual([
+            { worker: "victim", event: "start" },
+            { worker: "heir", event: "start" }
           ])
+          // Alive and well: it still stops gracefully.
+          yield* sleeper.signal("SIGTERM")
+          expect(yield* sleeper.ended).toBe(0)
         })
-    )
+      )
 
-    it.scoped(
-      "that gets SIGTERM and whose handler outlasts the grace gives the job back: due at once, the attempt not counted",
-      () =>
+      it.scoped("whose handler blocks the event loop loses its lease, and its late result is not written", () =>
         Effect.gen(function* () {
           const { query } = yield* Database
-          const job = makeJob("overdue")
+          const job = makeJob("blocked")
           const { id } = yield* Queue.enqueue(job, {})
-          const worker = yield* processOn("overdue", { concurrency: 1, grace: "300 millis", lease: "1 minute" })
+          const blocked = yield* processOn("blocked", { concurrency: 1, work: "spin", millis: 3_000 })
           yield* until(query("SELECT 1 FROM history WHERE job_id = ?", [id]), (rows) => rows.length === 1)
-          yield* worker.signal("SIGTERM")
-          expect(yield* worker.ended).toBe(0)
-          expect(yield* Queue.get(id)).toMatchObject({ state: "pending", attempt: 1, attemptsLeft: Option.some(3) })
-          yield* Layer.build(heir("overdue", 1))
-          expect(yield* Queue.result(job, id)).toBe("heir")
+          yield* Layer.build(heir("blocked", 1))
+          yield* until(Queue.get(id), ({ state }) => state === "succeeded")
+          yield* blocked.says("was lost during the handler")
+          expect(yield* Queue.get(id)).toMatchObject({ token: 2, attempt: 2, output: Option.some('"heir"') })
+          yield* blocked.signal("SIGTERM")
+          expect(yield* blocked.ended).toBe(0)
         })
-    )
+      )
+
+      it.scoped(
+        "that its job kills each time is started three times at most, then the job is dead and others go on",
+        () =>
+          Effect.gen(function* () {
+            const { query } = yield* Database
+            const job = makeJob("poison")
+            const { id } = yield* Queue.enqueue(job, {})
+            for (let life = 1; life <= 3; life++) {
+              yield* Effect.scoped(
+                Effect.flatMap(
+                  processOn("poison", { concurrency: 1, work: "die", workerId: `victim-${life}` }),
+                  ({ ended }) => ended
+                )
+              )
+            }
+            yield* Layer.build(heir("poison", 1))
+            yield* until(Queue.get(id), ({ state }) => state === "dead")
+            const other = yield* Queue.enqueue(job, {})
+            expect(yield* Queue.result(job, other.id)).toBe("heir")
+            const record = yield* Queue.get(id)
+            expect(record).toMatchObject({ attempt: 3, errorCode: Option.some("lease_expired") })
+            expect(yield* query("SELECT COUNT(*) AS starts FROM history WHERE job_id = ?", [id])).toEqual([
+              { starts: 3 }
+            ])
+          })
+      )
+
+      it.scoped(
+        "that gets SIGTERM lets its handler finish, gives the rest back, and ends by itself; a second signal is harmless",
+        () =>
+          Effect.gen(function* () {
+            const { query } = yield* Database
+            const job = makeJob("terminated")
+            const jobs = yield* Queue.enqueueAll(
+              job,
+              Array.from({ length: 20 }, () => ({}))
+            )
+            const worker = yield* processOn("terminated", { concurrency: 2, millis: 1_500 })
+            yield* until(
+              query("SELECT 1 FROM history JOIN leasehold_jobs AS jobs ON jobs.id = job_id WHERE queue = 'terminated'"),
+              (rows) => rows.length === 2
+            )
+            yield* worker.signal("SIGTERM")
+            yield* Effect.sleep("50 millis")
+            yield* worker.signal("SIGTERM")
+            expect(yield* worker.ended).toBe(0)
+            const rows = yield* query(
+              "SELECT state, attempt, lease_owner, COUNT(*) AS jobs FROM leasehold_jobs WHERE queue = 'terminated' GROUP BY 1, 2, 3 ORDER BY 1"
+            )
+            expect(rows).toEqual([
+              { state: 0, attempt: 0, lease_owner: null, jobs: jobs.length - 2 },
+              { state: 2, attempt: 1, lease_owner: null, jobs: 2 }
+            ])
+          })
+      )
+
+      it.scoped(
+        "that gets SIGTERM and whose handler outlasts the grace gives the job back: due at once, the attempt not counted",
+        () =>
+          Effect.gen(function* () {
+            const { query } = yield* Database
+            const job = makeJob("overdue")
+            const { id } = yield* Queue.enqueue(job, {})
+            const worker = yield* processOn("overdue", { concurrency: 1, grace: "300 millis", lease: "1 minute" })
+            yield* until(query("SELECT 1 FROM history WHERE job_id = ?", [id]), (rows) => rows.length === 1)
+            yield* worker.signal("SIGTERM")
+            expect(yield* worker.ended).toBe(0)
+            expect(yield* Queue.get(id)).toMatchObject({ state: "pending", attempt: 1, attemptsLeft: Option.some(3) })
+            yield* Layer.build(heir("overdue", 1))
+            expect(yield* Queue.result(job, id)).toBe("heir")
+          })
+      )
+    })
   }
 )

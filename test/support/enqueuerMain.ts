@@ -1,7 +1,9 @@
 /**
- * A process that enqueues the same keys as others at the same instants. Its one argument is a JSON of {@link Setup}; what it
+ * A process that enqueues the same keys as others at the same instants. Its one argument is a JSON of {@link Setup}. It says
+ * `ready`, and is told by a line of its standard input when the first round begins, in milliseconds of the wall clock. What it
  * was answered it writes into the table `answers` at the end.
  */
+import { createInterface } from "node:readline"
 import { SqlClient } from "@effect/sql"
 import { MysqlClient } from "@effect/sql-mysql2"
 import { Cause, Effect, Exit, Redacted, Schema } from "effect"
@@ -13,16 +15,25 @@ export interface Setup {
   readonly rounds: number
   /** How many callers of this process give the same key in a round. */
   readonly callers: number
-  /** When the first round begins, and how far apart rounds are; milliseconds of the wall clock. */
-  readonly from: number
+  /** How many milliseconds rounds are apart. */
   readonly apart: number
 }
 
 const Keyed = Job.make("processes.keyed", { payload: { round: Schema.Number }, queue: "processes" })
 
-const main = ({ apart, callers, from, process: own, rounds, url }: Setup) =>
+/** Says that it is ready, and waits until it is told when to begin. */
+const begin = Effect.async<number>((resume) => {
+  const lines = createInterface({ input: process.stdin })
+  lines.once("line", (line) => resume(Effect.succeed(Number(line))))
+  // It does not outlive whoever started it.
+  lines.once("close", () => process.exit(1))
+  process.stdout.write("ready\n")
+})
+
+const main = ({ apart, callers, process: own, rounds, url }: Setup) =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
+    const from = yield* begin
     const all: Array<Record<string, unknown>> = []
     for (let round = 0; round < rounds; round++) {
       yield* Effect.sleep(Math.max(0, from + round * apart - Date.now()))
