@@ -92,8 +92,7 @@ layer(history.pipe(Layer.provideMerge(queue())), { excludeTestServices: true, ti
                   delays.push(Number(last?.["delay"]) / 1_000)
                 })
               ),
-            // The next victim starts while the leases of the one before run out.
-            { concurrency: 2, discard: true }
+            { concurrency: 1, discard: true }
           )
           const starts = yield* query(
             "SELECT worker, history.token, COUNT(*) AS starts FROM history JOIN leasehold_jobs AS jobs ON jobs.id = job_id"
