@@ -210,6 +210,26 @@ layer(database, { excludeTestServices: true, timeout: "1 minute" })("a commit th
     })
   )
 
+  it.scoped("B6: so is a statement in the middle of a bulk that is refused as a deadlock", () =>
+    Effect.gen(function* () {
+      const { context, job, proxy, query } = yield* scene
+      proxy.rules.push({
+        matches: /@leasehold_type[\s\S]*@leasehold_trace, \?/,
+        action: deadlock,
+        skip: 2,
+        times: 1
+      })
+      const enqueued = yield* Queue.enqueueAll(job, numbered(313)).pipe(Effect.provide(context))
+      expect(proxy.hits).toEqual([1])
+      expect(
+        yield* query(
+          "SELECT CAST(id AS CHAR) AS name, payload FROM leasehold_jobs WHERE queue = ? ORDER BY leasehold_jobs.id",
+          [job.queue]
+        )
+      ).toEqual(enqueued.map(({ id }, n) => ({ name: id, payload: JSON.stringify({ n }) })))
+    })
+  )
+
   it.scoped("B6: fails a Queue.withTransaction with an error to run it again by, and nothing of it is there", () =>
     Effect.gen(function* () {
       const { context, job, proxy, rows } = yield* scene

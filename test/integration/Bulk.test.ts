@@ -28,7 +28,9 @@ const newJob = (queueName: string, payload: string): NewJob => ({
 /** The rows of a queue as (id, payload), in the order of their ids. */
 const rowsOf = (queueName: string) =>
   Effect.flatMap(Database, ({ query }) =>
-    query("SELECT CAST(id AS CHAR) AS id, payload FROM leasehold_jobs WHERE queue = ? ORDER BY id", [queueName])
+    query("SELECT CAST(id AS CHAR) AS id, payload FROM leasehold_jobs WHERE queue = ? ORDER BY leasehold_jobs.id", [
+      queueName
+    ])
   )
 
 layer(queue(), { excludeTestServices: true, timeout: "2 minutes" })("a bulk of jobs", (it) => {
@@ -114,7 +116,7 @@ layer(queue(), { excludeTestServices: true, timeout: "2 minutes" })("a bulk of j
           }))
           const enqueued = yield* store.enqueue(jobs)
           const rows = yield* query(
-            `SELECT CAST(id AS CHAR) AS id, ${columns} FROM leasehold_jobs WHERE queue = ? ORDER BY id`,
+            `SELECT CAST(id AS CHAR) AS id, ${columns} FROM leasehold_jobs WHERE queue = ? ORDER BY leasehold_jobs.id`,
             [queueName]
           )
           expect(rows).toEqual(
