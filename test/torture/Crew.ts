@@ -100,8 +100,12 @@ export const hire = (server: Server, size: number): Effect.Effect<Crew, never, S
     const places = yield* Effect.forkScoped(
       Effect.forEach(members, (member, index) => place(index + 1, member), { concurrency: "unbounded", discard: true })
     )
+    // One that is not ready is killed. The layer of @effect/sql-mysql2 asks `SELECT 1` first, and where a fault has swallowed the
+    // answer, it waits for ever for the pool to close: neither its own timeout nor an interruption ends that (seen 2026-11-30).
     const stop = ({ process }: Member) =>
-      Effect.flatMap(Ref.get(process), (now) => (now === undefined ? Effect.void : now.running.signal("SIGTERM")))
+      Effect.flatMap(Ref.get(process), (now) =>
+        now === undefined ? Effect.void : now.running.signal(now.life.readyAt === undefined ? "SIGKILL" : "SIGTERM")
+      )
     return {
       members,
       lives: Effect.sync(() => lives),
