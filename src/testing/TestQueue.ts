@@ -176,14 +176,16 @@ const nextDue = (jobs: ReadonlyArray<Job.Any>, until: number) =>
 const moveTo = (time: DateTime.Utc): Effect.Effect<Duration.Duration> =>
   Effect.clockWith((clock) =>
     Effect.gen(function* () {
-      const left = time.epochMillis - clock.unsafeCurrentTimeMillis()
+      // A retry's jitter has fractions of a millisecond, of which TestClock can not always tell the nanoseconds.
+      const whole = Math.ceil(time.epochMillis)
+      const left = whole - clock.unsafeCurrentTimeMillis()
       if (left <= 0) return Duration.zero
       if (!("setTime" in clock)) {
         return yield* Effect.dieMessage(
           "TestQueue moves TestClock, and this program runs on another clock: use it.effect"
         )
       }
-      yield* TestClock.setTime(time.epochMillis)
+      yield* TestClock.setTime(whole)
       return Duration.millis(left)
     })
   )

@@ -85,7 +85,11 @@ export const insertTogether = (tables: Tables, jobs: ReadonlyArray<NewJob>): str
 /** What jobs have in common, by name. All text: variables keep the type that a statement was prepared with. */
 export type Common = { readonly [name: string]: Value }
 
-/** What jobs have in common where they differ in their payloads only, are due now and have no key, as most of a bulk do. */
+/**
+ * What jobs have in common where they differ in their payloads only, are due now and have no key, as most of a bulk do. None where
+ * a payload holds a character of four bytes: while a statement runs in whose text one stands, the server can list neither its
+ * processes nor its transactions (errno 3854, MySQL 9.7.4), and bound values are part of that text.
+ */
 export const commonOf = (jobs: ReadonlyArray<NewJob>): Option.Option<Common> => {
   const [first] = jobs
   if (first === undefined) return Option.none()
@@ -100,6 +104,7 @@ export const commonOf = (jobs: ReadonlyArray<NewJob>): Option.Option<Common> => 
     && job.payloadVersion === first.payloadVersion
     && Option.getOrNull(job.maxAttempts) === attempts
     && Option.getOrNull(job.traceContext) === trace
+    && (job.payload === null || !surrogate.test(job.payload))
   if (!jobs.every(isAlike)) return Option.none()
   return Option.some({
     queue: first.queue,
@@ -110,6 +115,8 @@ export const commonOf = (jobs: ReadonlyArray<NewJob>): Option.Option<Common> => 
     trace
   })
 }
+
+const surrogate = /[\uD800-\uDFFF]/
 
 /** Tells a session of the library what the jobs of the next {@link insertAlike} have in common. */
 export const setCommon = (common: Common): string =>

@@ -160,6 +160,15 @@ describe("enqueued", () => {
 })
 
 describe("advance", () => {
+  it.effect("stops at a whole millisecond: TestClock can not tell the nanoseconds of other times", () =>
+    Effect.gen(function* () {
+      // As a jitter makes them: in nanoseconds it is 108661700355.00002.
+      const { id } = yield* Queue.enqueue(Export, { n: 1 }, { delay: Duration.millis(108_661.700355) })
+      expect(yield* TestQueue.advance(id)).toEqual(Duration.millis(108_662))
+      expect(yield* TestQueue.drain([Export])).toMatchObject([{ id, outcome: "completed" }])
+    }).pipe(Effect.provide(live(() => Effect.succeed({ at }))))
+  )
+
   it.effect("moves the clock to the due time, and to the end of a lease", () =>
     Effect.gen(function* () {
       const { id } = yield* Queue.enqueue(Export, { n: 1 }, { delay: "1 hour" })
