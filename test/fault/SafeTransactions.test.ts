@@ -91,9 +91,11 @@ const actionOf = (fault: Fault): Proxy.Rule["action"] => {
 const round = (at: Scene, name: string, way: Way, step: Step, fault: Fault) =>
   Effect.gen(function* () {
     const work = writePair(name, step === "rollback")
-    const meet = Effect.sync(
-      () => void at.proxy.rules.push({ matches: steps[step], action: actionOf(fault), times: 1 })
-    )
+    const begun = yield* Deferred.make<void>()
+    const meet = Effect.suspend(() => {
+      at.proxy.rules.push({ matches: steps[step], action: actionOf(fault), times: 1 })
+      return Deferred.succeed(begun, void 0)
+    })
     const transaction =
       way === "withTransaction"
         ? Effect.zipRight(meet, Queue.withTransaction(work))
@@ -105,7 +107,9 @@ const round = (at: Scene, name: string, way: Way, step: Step, fault: Fault) =>
               yield* lease.completeWith(work)
             })
           )
-    const kill = fault === "killed" ? yield* Effect.fork(killer(at, name)) : undefined
+    // Not before: the claim of the job is a transaction, too.
+    const kill =
+      fault === "killed" ? yield* Effect.fork(Effect.zipRight(Deferred.await(begun), killer(at, name))) : undefined
     const [time, exit] = yield* Effect.timed(Effect.exit(transaction)).pipe(Effect.provide(at.context))
     if (kill !== undefined) yield* Fiber.interrupt(kill)
     at.proxy.rules.splice(0)
