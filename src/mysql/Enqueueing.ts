@@ -7,8 +7,9 @@ import { JobId } from "../JobRecord.js"
 import type { Enqueued, NewJob } from "../JobStore.js"
 import { IdempotencyConflict, type StoreError, type TransactionAborted } from "../QueueError.js"
 import type { Connections } from "./Connections.js"
+import * as Inserting from "./Inserting.js"
 import { breaksSession, type MysqlFault } from "./MysqlFault.js"
-import type { Answer, OwnSession, Session } from "./Session.js"
+import type { Session } from "./Session.js"
 import * as SharedInsert from "./SharedInsert.js"
 import * as Statements from "./statements/enqueue.js"
 import type { Tables } from "./Tables.js"
@@ -24,17 +25,6 @@ type Holders = ReadonlyMap<string, Holder>
 
 /** Somebody inserted one of the keys since it was looked up. */
 class KeyTaken extends Data.TaggedError("KeyTaken")<{}> {}
-
-/** Where and how the rows go in. */
-interface Target {
-  readonly tables: Tables
-  readonly session: Session
-  readonly packet: number
-  /** Whether the session is the library's own, with the settings that it pins. */
-  readonly own: boolean
-  /** Whether rows were written. */
-  readonly progress: { begun: boolean }
-}
 
 /** How often an insert is tried when its key comes and goes under it. */
 const tries = 3
@@ -52,7 +42,7 @@ export const make = (
 ) => {
   // One INSERT is its own transaction: a lone job without a key is one statement and one round trip.
   const together = SharedInsert.make((jobs) =>
-    Transaction.run(connections, "enqueue", "unknown", (session) => insertTogether(tables, session, jobs))
+    Transaction.run(connections, "enqueue", "unknown", (session) => Inserting.insertTogether(tables, session, jobs))
   )
   return (
     jobs: ReadonlyArray<NewJob>
@@ -83,18 +73,6 @@ export const make = (
   }
 }
 
-const insertTogether = (
-  tables: Tables,
-  session: OwnSession,
-  jobs: ReadonlyArray<NewJob>
-): Effect.Effect<ReadonlyArray<Enqueued>, MysqlFault> =>
-  Effect.gen(function* () {
-    const insert = Statements.insertTogether(tables, jobs)
-    const [inserted, steps] = yield* session.script(jobs.length === 1 ? [insert] : [insert, Statements.idStep])
-    const first = yield* exactId(session, inserted?.insertId ?? "0")
-    return idsFrom(first, stepOf(steps), jobs.length).map((id) => ({ id, created: true }))
-  })
-
 /** Adds jobs in a transaction that is open on the session, which belongs to a client of another library. */
 export const inTransaction = (
   tables: Tables,
@@ -115,7 +93,7 @@ export const inTransaction = (
  * failure (ruling 22). After a deadlock or a lock wait the whole transaction is given up, and nothing is to be saved.
  */
 const enqueue = (
-  target: Target,
+  target: Inserting.Target,
   jobs: ReadonlyArray<NewJob>,
   secondLook: Effect.Effect<Holders>,
   inCaller: boolean
@@ -146,13 +124,13 @@ const enqueue = (
 const savepoint = "leasehold_enqueue"
 
 const enqueueKeyed = (
-  target: Target,
+  target: Inserting.Target,
   jobs: ReadonlyArray<NewJob>,
   secondLook: Effect.Effect<Holders>
 ): Effect.Effect<ReadonlyArray<Enqueued>, IdempotencyConflict | MysqlFault> =>
   Effect.gen(function* () {
     const keys = keysOf(jobs)
-    if (keys.length === 0) return yield* insertAll(target, jobs)
+    if (keys.length === 0) return yield* Inserting.insertAll(target, jobs)
     const seen = yield* findKeys(target.tables, target.session, keys, "")
     // A plain INSERT that ends in 1062 leaves a lock under REPEATABLE READ which blocks every other enqueue, so a caller's
     // old snapshot is not trusted: a second connection looks at what is committed now (ruling 4).
@@ -205,7 +183,7 @@ const findKeys = (
 
 /** Inserts the jobs whose keys nobody holds, in the order of the keys; answers all, in the order given. */
 const insertMissing = (
-  target: Target,
+  target: Inserting.Target,
   jobs: ReadonlyArray<NewJob>,
   holders: Holders,
   triesLeft: number
@@ -222,7 +200,7 @@ const insertMissing = (
     // Two transactions that insert the same keys in opposite orders would wait for each other; jobs without one keep theirs.
     missing.sort((a, b) => (a.name < b.name ? -1 : a.name > b.name ? 1 : a.index - b.index))
     yield* refuseConflicts(jobs, holders, first)
-    const inserted = yield* insertAll(
+    const inserted = yield* Inserting.insertAll(
       target,
       missing.map(({ job }) => job)
     ).pipe(
@@ -275,100 +253,6 @@ const refuseConflicts = (
     },
     { discard: true }
   )
-
-/** Inserts jobs in few statements. Ids of one statement follow each other by the session's step. */
-const insertAll = (target: Target, jobs: ReadonlyArray<NewJob>): Effect.Effect<ReadonlyArray<Enqueued>, MysqlFault> =>
-  Effect.gen(function* () {
-    const { progress, session } = target
-    const step = jobs.length > 1 ? yield* idStep(session) : 1n
-    const common = target.own && jobs.length > 1 ? Statements.commonOf(jobs) : Option.none<Statements.Common>()
-    if (Option.isSome(common)) yield* session.command(Statements.setCommon(common.value))
-    const parts = Option.isSome(common) ? insertAlike(target, jobs) : insertAny(target, jobs)
-    const answers = yield* Effect.forEach(parts, ([part, insert]) =>
-      insert.pipe(
-        Effect.tap(() => {
-          progress.begun = true
-        }),
-        Effect.flatMap(({ insertId }) => exactId(session, insertId)),
-        Effect.map((first) => idsFrom(first, step, part.length).map((id): Enqueued => ({ id, created: true })))
-      )
-    )
-    return answers.flat()
-  })
-
-/** The statements of an insert, each with its jobs. */
-type Parts = ReadonlyArray<readonly [part: ReadonlyArray<NewJob>, insert: Effect.Effect<Answer, MysqlFault>]>
-
-const insertAny = ({ packet, session, tables }: Target, jobs: ReadonlyArray<NewJob>): Parts =>
-  chunks(jobs, Statements.rowSizes, { weigh: weighHex, limit: packet / 2 }).map(([size, part]) => [
-    part,
-    Effect.suspend(() => {
-      const due = Statements.dueOf(part)
-      return session.execute(
-        Statements.insert(tables, size, due),
-        part.flatMap((job) => Statements.insertValues(job, due))
-      )
-    })
-  ])
-
-/** The session knows what the jobs have in common. */
-const insertAlike = ({ packet, session, tables }: Target, jobs: ReadonlyArray<NewJob>): Parts =>
-  chunks(jobs, Statements.alikeSizes, { weigh: weighPlain, limit: packet / 2 }).map(([size, part]) => [
-    part,
-    Effect.suspend(() =>
-      session.execute(
-        Statements.insertAlike(tables, size),
-        part.map(({ payload }) => payload)
-      )
-    )
-  ])
-
-/** A driver that was not told to keep large numbers exact has rounded an id from 2^53 on; the server still knows it. */
-const exactId = (session: Session, insertId: string): Effect.Effect<string, MysqlFault> =>
-  Number(insertId) < Number.MAX_SAFE_INTEGER
-    ? Effect.succeed(insertId)
-    : Effect.map(session.execute(Statements.lastInsertId, []), ({ rows }) => String(rows[0]?.["id"]))
-
-/** Ids that follow each other. */
-const idsFrom = (first: string, step: bigint, count: number): ReadonlyArray<JobId> => {
-  const start = BigInt(first)
-  const exact = start + step * BigInt(count) < Number.MAX_SAFE_INTEGER
-  const idAt = exact
-    ? (index: number) => String(Number(start) + Number(step) * index)
-    : (index: number) => String(start + step * BigInt(index))
-  return Array.from({ length: count }, (_, index) => JobId.make(idAt(index), { disableValidation: true }))
-}
-
-const idStep = (session: Session): Effect.Effect<bigint, MysqlFault> =>
-  Effect.map(session.execute(Statements.idStep, []), stepOf)
-
-const stepOf = (answer: Answer | undefined): bigint => BigInt(String(answer?.rows[0]?.["step"] ?? 1))
-
-/** Bytes of a row in the packet, at the most: three of UTF-8 for a UTF-16 unit. */
-const weighPlain = (job: NewJob): number => 1_000 + 3 * (job.payload?.length ?? 0)
-
-/** The same where each is two hexadecimal digits. */
-const weighHex = (job: NewJob): number => 1_000 + 6 * (job.payload?.length ?? 0)
-
-/** Cuts a list into parts of exactly the given sizes (the last of which is 1), the largest that weighs no more than the limit. */
-const chunks = <A>(
-  items: ReadonlyArray<A>,
-  sizes: ReadonlyArray<number>,
-  weight: { readonly weigh: (item: A) => number; readonly limit: number }
-): ReadonlyArray<readonly [size: number, part: ReadonlyArray<A>]> => {
-  const parts: Array<readonly [number, ReadonlyArray<A>]> = []
-  for (let start = 0; start < items.length; ) {
-    const size =
-      sizes.find(
-        (candidate) =>
-          start + candidate <= items.length
-          && items.slice(start, start + candidate).reduce((sum, item) => sum + weight.weigh(item), 0) <= weight.limit
-      ) ?? 1
-    parts.push([size, items.slice(start, start + size)])
-    start += size
-  }
-  return parts
-}
 
 /** Cuts a list into parts of at most the largest size; each is given the smallest size that holds it. */
 const padded = <A>(
