@@ -89,7 +89,8 @@ export const request = <Type extends string, P, S, E>(
  * A failure, defect or interruption of the effect rolls back; an interrupted statement is cut off together with its
  * connection. Nest by `sql.withTransaction`: a nested one that fails and is caught may leave a needless wake-up behind.
  *
- * - `TransactionAborted`: the database has undone it, also where the effect caught the deadlock and went on. Run it again.
+ * - `TransactionAborted`: the database has undone it, also where the effect caught the deadlock and went on. Run it again. Reason
+ *   `ended`: a statement of the effect has ended it, such as DDL, which commits; nothing here could undo that.
  * - `OutcomeUnknown`: the answer to the commit was lost.
  * - `InTransaction`: another transaction is open here. `StoreUnavailable`, `StoreRejected`: nothing was written.
  */

@@ -33,7 +33,7 @@ const run = <A, E, R>(
       let committing = false
       const body = (session: OwnSession): Effect.Effect<Ending<A, E>, MysqlFault, R> =>
         Effect.gen(function* () {
-          yield* session.script([Statements.callersSilence, "START TRANSACTION"])
+          yield* session.script([Statements.callersSilence, ...Transaction.begin])
           const exit = yield* Effect.exit(
             restore(
               Effect.mapInputContext(effect, (context: Context.Context<R>) =>
@@ -50,7 +50,7 @@ const run = <A, E, R>(
             return { _tag: "Undone", reason: session.undone() ? "deadlock" : "lock_wait" }
           }
           committing = true
-          yield* session.script(["COMMIT"])
+          yield* session.script([Transaction.requireBegun, "COMMIT"])
           return { _tag: "Committed", value: exit.value }
         })
       return connections.use(body).pipe(

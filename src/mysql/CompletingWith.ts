@@ -89,6 +89,7 @@ const once = <A, E, R>(
           const [output, value] = exit.value
           committing = Option.some(value)
           yield* session.script([
+            Transaction.requireBegun,
             Statements.writeSettlements(tables, [[lease, { _tag: "Complete", output }]]),
             "COMMIT"
           ])
@@ -116,11 +117,12 @@ const lockRow = (
   lease: Lease
 ): Effect.Effect<Ending<never, never> | undefined, MysqlFault> =>
   Effect.gen(function* () {
-    const [, locked] = yield* session.script([
-      "START TRANSACTION",
+    const answers = yield* session.script([
+      ...Transaction.begin,
       Statements.lockHeld(tables, [lease], "WAIT"),
       silenceWithin(tables, lease)
     ])
+    const locked = answers[Transaction.begin.length]
     const row = locked?.rows.find((candidate) => idOf(candidate) === lease.jobId)
     const held = isHeld(row, lease) ? row : undefined
     if (held !== undefined && !isSet(held, "cancel_requested")) return undefined

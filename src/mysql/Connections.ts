@@ -96,11 +96,12 @@ export const make = (
       Effect.uninterruptible(
         Effect.flatMap(acquire(pool, rested, doubt, isPassedBy, statementTimeout), (connection) => {
           const session = makeSession(connection, statementTimeout, noteReadOnly)
-          return Effect.onExit(body(session), (exit) =>
-            session.broken()
+          return Effect.onExit(body(session), (exit) => {
+            session.end()
+            return session.broken()
               ? destroy(connection)
               : giveBack(connection, session, rested, Exit.isFailure(exit) || session.failed())
-          )
+          })
         })
       )
     return { use }
@@ -217,7 +218,7 @@ const makeSession = (
   connection: Mysql.PoolConnection,
   timeout: Duration.Duration,
   noteReadOnly: () => void
-): OwnSession & { readonly broken: () => boolean; readonly failed: () => boolean } => {
+): OwnSession & { readonly broken: () => boolean; readonly failed: () => boolean; readonly end: () => void } => {
   let broken = false
   let failed = false
   let undone = false
@@ -228,11 +229,17 @@ const makeSession = (
     if (fault.kind === "read_only") noteReadOnly()
   }
   const note = (fault: MysqlFault) => Effect.sync(() => noteNow(fault))
+  let forCaller: TransactionConnection.TransactionConnection | undefined
   return {
+    end: () => forCaller?.end(),
     broken: () => broken,
     failed: () => failed,
     undone: () => undone,
-    connection: TransactionConnection.make(connection, noteNow),
+    // Few uses of a session hold statements of a caller.
+    get connection() {
+      forCaller ??= TransactionConnection.make(connection, noteNow)
+      return forCaller.connection
+    },
     execute: (text, values) =>
       answerOf(timeout, connection, (callback) => connection.execute(text, [...values], callback)).pipe(
         Effect.map(toAnswer),

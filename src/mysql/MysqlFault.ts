@@ -18,6 +18,7 @@ export type FaultKind =
   | "denied"
   | "missing"
   | "in_transaction"
+  | "ended"
   | "other"
 
 /**
@@ -75,6 +76,8 @@ const byNumber: { readonly [errno: number]: FaultKind } = {
   1054: "missing",
   1146: "missing",
   1568: "in_transaction",
+  // A savepoint is not there any more: its transaction has ended.
+  1305: "ended",
   1153: "data",
   1264: "data",
   1265: "data",
@@ -166,6 +169,9 @@ export const toStoreError =
   }
 
 const hints = {
+  ended:
+    "A statement of the effect has ended its transaction: DDL, COMMIT or ROLLBACK, or a lock wait that was caught where the server has"
+    + " innodb_rollback_on_timeout. What was written after it is committed, and nothing else was done.",
   duplicate: "A row with this key exists although it was looked for; please report this.",
   data: "A value does not fit its column or the server's max_allowed_packet.",
   denied: "Grant the database user what the README lists for its role.",
@@ -180,4 +186,6 @@ export const toTransactionError =
   (fault: MysqlFault): StoreError | TransactionAborted =>
     fault.kind === "deadlock" || fault.kind === "lock_wait"
       ? new TransactionAborted({ verb, reason: fault.kind })
-      : toStoreError(verb, repeatable)(fault)
+      : fault.kind === "ended"
+        ? new TransactionAborted({ verb, reason: "ended" })
+        : toStoreError(verb, repeatable)(fault)

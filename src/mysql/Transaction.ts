@@ -169,6 +169,18 @@ const requireOpen = (session: Session, verb: string): Effect.Effect<void, MysqlF
 /** Connections whose transaction the library has given up. A client makes the object anew for each transaction. */
 const aborted = new WeakSet<Connection>()
 
+const begun = "leasehold_begun"
+
+/** Begins a transaction that is to hold statements of the caller. */
+export const begin: ReadonlyArray<string> = ["START TRANSACTION", `SAVEPOINT ${begun}`]
+
+/**
+ * Goes before the last statements of such a transaction, in their packet. Its mark is gone where something has ended the
+ * transaction behind the library's back: DDL, COMMIT or ROLLBACK of the caller, or the server at a lock wait that he caught
+ * (`innodb_rollback_on_timeout`). Then this fails (errno 1305) and ends the packet, and what follows does not commit by itself.
+ */
+export const requireBegun = `RELEASE SAVEPOINT ${begun}`
+
 /** Whether a deadlock has undone what was written in this use of a session, or the library has given it up. */
 export const isUndone = (session: OwnSession): boolean => session.undone() || aborted.has(session.connection)
 
