@@ -132,6 +132,8 @@ layer(history.pipe(Layer.provideMerge(queue())), { excludeTestServices: true, ti
           })
         )
         const delay = 2_000
+        // Other tests run in this process, too.
+        yield* Effect.addFinalizer(() => Effect.sync(() => SkewedClock.set(0)))
         for (const clock of Object.values(clocks)) {
           SkewedClock.set(clock)
           yield* Queue.enqueueAll(job, [{}, {}, {}, {}])

@@ -214,11 +214,18 @@ const drivers: ReadonlyArray<PoolOptions> = [
 ]
 
 layer(database, { excludeTestServices: true, timeout: "1 minute" })("the time of a job", (it) => {
-  it.effect("does not change with the driver's options, nor with the zone of the process", () =>
+  it.scoped("does not change with the driver's options, nor with the zone of the process", () =>
     Effect.gen(function* () {
       const { url } = yield* Database
       const { hostname, password, pathname, port, username } = new URL(url)
       const before = process.env["TZ"]
+      // Other tests run in this process, too.
+      yield* Effect.addFinalizer(() =>
+        Effect.sync(() => {
+          if (before === undefined) delete process.env["TZ"]
+          else process.env["TZ"] = before
+        })
+      )
       const runAt = DateTime.unsafeMake("2030-03-31T01:30:00.125Z")
       for (const zone of ["UTC", "America/St_Johns", "Asia/Kathmandu"]) {
         process.env["TZ"] = zone
@@ -274,8 +281,6 @@ layer(database, { excludeTestServices: true, timeout: "1 minute" })("the time of
           )
         }
       }
-      if (before === undefined) delete process.env["TZ"]
-      else process.env["TZ"] = before
     })
   )
 })

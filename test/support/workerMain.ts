@@ -8,6 +8,7 @@ import { SqlClient } from "@effect/sql"
 import { MysqlClient } from "@effect/sql-mysql2"
 import { Effect, Fiber, Logger, Redacted, Schema } from "effect"
 import { Job, MysqlQueue, RetryPolicy, Worker } from "../../src/index.js"
+import * as SkewedClock from "../torture/SkewedClock.js"
 
 export interface Setup {
   readonly url: string
@@ -82,10 +83,9 @@ const main = (setup: Setup) => {
 }
 
 const setup = process.argv[2]
-/** The module is loaded only where it is wanted: it changes the clock of whoever loads it. */
-const start = async (parsed: Setup) => {
-  if (parsed.clock !== undefined) (await import("../torture/SkewedClock.js")).set(parsed.clock)
+const start = (parsed: Setup) => {
+  if (parsed.clock !== undefined) SkewedClock.set(parsed.clock)
   main(parsed)
 }
 
-if (setup?.startsWith("{") === true) void start(JSON.parse(setup) as Setup)
+if (setup?.startsWith("{") === true) start(JSON.parse(setup) as Setup)

@@ -107,7 +107,15 @@ layer(queue(), { excludeTestServices: true, timeout: "2 minutes" })("leasehold w
   it.scoped("runs a layer that brings its own queue, without a URL", () =>
     Effect.gen(function* () {
       const { url } = yield* Database
-      process.env["GREET_URL"] = url
+      yield* Effect.acquireRelease(
+        Effect.sync(() => {
+          process.env["GREET_URL"] = url
+        }),
+        () =>
+          Effect.sync(() => {
+            delete process.env["GREET_URL"]
+          })
+      )
       const stop = yield* Deferred.make<130 | 143>()
       const running = yield* Effect.fork(
         command(["work", worker, "--export", "Complete"], { stop: Deferred.await(stop) })
