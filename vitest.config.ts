@@ -1,4 +1,5 @@
 import { configDefaults, defineConfig } from "vitest/config"
+import { LongestFirst } from "./test/support/LongestFirst.js"
 
 export default defineConfig({
   test: {
@@ -10,8 +11,9 @@ export default defineConfig({
     typecheck: { enabled: true, include: ["test/types/**/*.test-d.ts"], tsconfig: "./tsconfig.json" },
     testTimeout: 60_000,
     hookTimeout: 120_000,
-    // All suites share one server on what may be two cores: more of them at once only wait for each other.
+    sequence: { sequencer: LongestFirst },
     pool: "forks",
+    // All suites share one server on what may be two cores: more of them at once only wait for each other.
     poolOptions: { forks: { maxForks: 2 } }
   }
 })

@@ -22,6 +22,9 @@ const serverArgs = [
   "--performance-schema=ON"
 ]
 
+/** For making the data only, which saves a second: a folder that was not finished is thrown away. */
+const initArgs = ["--skip-log-bin", "--innodb-flush-log-at-trx-commit=0", "--innodb-doublewrite=OFF"]
+
 /** The `mysqld` on PATH, where it is a MySQL that the library supports. */
 export const findOnPath: Effect.Effect<string, string> = Effect.flatMap(
   Effect.mapError(run("mysqld", ["--no-defaults", "--version"]), () => "there is none"),
@@ -82,7 +85,7 @@ const startWatchdog = (
     env: {
       ...process.env,
       LEASEHOLD_DIR: dir,
-      LEASEHOLD_INIT: common.join(" "),
+      LEASEHOLD_INIT: [...common, ...initArgs].join(" "),
       LEASEHOLD_RESTARTS: restarts ? "1" : ""
     }
   })

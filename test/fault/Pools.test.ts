@@ -3,7 +3,7 @@
  */
 import { SqlClient } from "@effect/sql"
 import { MysqlClient } from "@effect/sql-mysql2"
-import { expect, layer } from "@effect/vitest"
+import { describe, expect, layer } from "@effect/vitest"
 import { Deferred, Duration, Effect, Exit, Fiber, Layer, Logger, Option, Random, Redacted, Ref, Schema } from "effect"
 import { Job, MysqlQueue, Queue, Worker } from "../../src/index.js"
 import { JobStore } from "../../src/JobStore.js"
@@ -228,113 +228,119 @@ layer(smallPools, { excludeTestServices: true, timeout: "2 minutes" })("a pool",
   )
 })
 
-layer(database, { excludeTestServices: true, timeout: "2 minutes" })("a server with too many connections", (it) => {
-  it.scoped("F7: refuses the start by name; in the middle of work, jobs wait for it and none of them fails", () =>
-    Effect.gen(function* () {
-      const { context, job, proxy, rows, runs, work } = yield* scene()
-      yield* proxy.full(true)
-      const refused = yield* Effect.flip(
-        Effect.scoped(
-          Layer.build(
-            Layer.provide(MysqlQueue.layer(), MysqlClient.layer({ url: Redacted.make(proxy.url), maxConnections: 1 }))
+// Side by side, since each has a queue, a proxy or a user of its own.
+describe("a server with too many connections", { concurrent: true }, () => {
+  layer(database, { excludeTestServices: true, timeout: "2 minutes" })((it) => {
+    it.scoped("F7: refuses the start by name; in the middle of work, jobs wait for it and none of them fails", () =>
+      Effect.gen(function* () {
+        const { context, job, proxy, rows, runs, work } = yield* scene()
+        yield* proxy.full(true)
+        const refused = yield* Effect.flip(
+          Effect.scoped(
+            Layer.build(
+              Layer.provide(MysqlQueue.layer(), MysqlClient.layer({ url: Redacted.make(proxy.url), maxConnections: 1 }))
+            )
           )
         )
-      )
-      expect(JSON.stringify(refused)).toContain("1040")
-      yield* proxy.full(false)
-      const count = 200
-      yield* Queue.enqueueAll(
-        job,
-        Array.from({ length: count }, (_, n) => ({ n }))
-      ).pipe(Effect.provide(context))
-      const { said, listening } = yield* listener
-      yield* Effect.provide(
-        work((n) => Effect.as(Effect.sleep("50 millis"), n), { lease: "10 seconds" }),
-        listening
-      )
-      yield* until(Ref.get(runs), (some) => some > 10)
-      yield* proxy.full(true)
-      yield* proxy.cut
-      yield* until(said, (lines) =>
-        lines.some((line) => line.includes("too_many_connections, ER_CON_COUNT_ERROR 1040"))
-      )
-      const before = yield* Ref.get(runs)
-      expect(before).toBeLessThan(count)
-      yield* Effect.sleep("1 second")
-      yield* proxy.full(false)
-      yield* until(rows("state"), succeeded(count))
-      expect(yield* Ref.get(runs)).toBe(count)
-      // A claim whose answer was cut off is an attempt that nobody has run; none has failed.
-      expect((yield* rows("error_code")).every((row) => row["error_code"] === null)).toBe(true)
-    })
-  )
-
-  it.scoped("F7: for one user, by the server's own limit, is waited for in the same way", () =>
-    Effect.gen(function* () {
-      const { query, url } = yield* Database
-      const schema = new URL(url).pathname.slice(1)
-      const name = `limited_${schema.slice(-8)}`
-      yield* Effect.acquireRelease(query(`CREATE USER '${name}'@'%' IDENTIFIED BY 'p'`), () =>
-        query(`DROP USER '${name}'@'%'`)
-      )
-      yield* query(`GRANT ALL ON ${schema}.* TO '${name}'@'%'`)
-      const limit = (connections: number) => query(`ALTER USER '${name}'@'%' WITH MAX_USER_CONNECTIONS ${connections}`)
-      yield* limit(12)
-      const own = new URL(url)
-      own.username = name
-      own.password = "p"
-      const job = Job.make("pools.limited", { payload: { n: Schema.Number }, queue: "pools.limited" })
-      const context = yield* Layer.build(
-        MysqlQueue.layer({ connections: { worker: 2, client: 2, transaction: 2 } }).pipe(
-          Layer.provideMerge(MysqlClient.layer({ url: Redacted.make(own.href), maxConnections: 2 }))
-        )
-      )
-      const runs = yield* Ref.make(0)
-      const count = 100
-      yield* Effect.gen(function* () {
+        expect(JSON.stringify(refused)).toContain("1040")
+        yield* proxy.full(false)
+        const count = 200
         yield* Queue.enqueueAll(
           job,
           Array.from({ length: count }, (_, n) => ({ n }))
+        ).pipe(Effect.provide(context))
+        const { said, listening } = yield* listener
+        yield* Effect.provide(
+          work((n) => Effect.as(Effect.sleep("50 millis"), n), { lease: "10 seconds" }),
+          listening
         )
-        const handler = job.toLayer(() =>
-          Effect.zipRight(
-            Ref.update(runs, (n) => n + 1),
-            Effect.sleep("50 millis")
+        yield* until(Ref.get(runs), (some) => some > 10)
+        yield* proxy.full(true)
+        yield* proxy.cut
+        yield* until(said, (lines) =>
+          lines.some((line) => line.includes("too_many_connections, ER_CON_COUNT_ERROR 1040"))
+        )
+        const before = yield* Ref.get(runs)
+        expect(before).toBeLessThan(count)
+        yield* Effect.sleep("1 second")
+        yield* proxy.full(false)
+        yield* until(rows("state"), succeeded(count))
+        expect(yield* Ref.get(runs)).toBe(count)
+        // A claim whose answer was cut off is an attempt that nobody has run; none has failed.
+        expect((yield* rows("error_code")).every((row) => row["error_code"] === null)).toBe(true)
+      })
+    )
+
+    it.scoped("F7: for one user, by the server's own limit, is waited for in the same way", () =>
+      Effect.gen(function* () {
+        const { query, url } = yield* Database
+        const schema = new URL(url).pathname.slice(1)
+        const name = `limited_${schema.slice(-8)}`
+        yield* Effect.acquireRelease(query(`CREATE USER '${name}'@'%' IDENTIFIED BY 'p'`), () =>
+          query(`DROP USER '${name}'@'%'`)
+        )
+        yield* query(`GRANT ALL ON ${schema}.* TO '${name}'@'%'`)
+        const limit = (connections: number) =>
+          query(`ALTER USER '${name}'@'%' WITH MAX_USER_CONNECTIONS ${connections}`)
+        yield* limit(12)
+        const own = new URL(url)
+        own.username = name
+        own.password = "p"
+        const job = Job.make("pools.limited", { payload: { n: Schema.Number }, queue: "pools.limited" })
+        const context = yield* Layer.build(
+          MysqlQueue.layer({ connections: { worker: 2, client: 2, transaction: 2 } }).pipe(
+            Layer.provideMerge(MysqlClient.layer({ url: Redacted.make(own.href), maxConnections: 2 }))
           )
         )
-        const worker = Worker.layer({
-          jobs: [job],
-          queues: { [job.queue]: { concurrency: 2 } },
-          lease: "10 seconds",
-          poll: "50 millis"
-        })
-        const { listening, said } = yield* listener
-        yield* Effect.provide(Layer.build(Layer.provide(worker, handler)), listening)
-        yield* until(Ref.get(runs), (some) => some > 5)
-        // Somebody else has the only place that there is from now on, and the server ends all other sessions of this user.
-        yield* Effect.scoped(
-          Effect.gen(function* () {
-            const other = yield* outside(own.href)
-            const [self] = yield* other.query("SELECT CONNECTION_ID() AS id")
-            yield* limit(1)
-            const sessions = yield* query("SELECT id FROM performance_schema.processlist WHERE user = ? AND id <> ?", [
-              name,
-              self?.["id"]
-            ])
-            expect(sessions.length).toBeGreaterThan(1)
-            yield* Effect.forEach(sessions, ({ id }) => Effect.exit(query(`KILL ${Number(id)}`)), { discard: true })
-            yield* until(said, (lines) => lines.some((line) => /too_many_connections, \w+ (1203|1226)/.test(line)))
-            yield* limit(12)
+        const runs = yield* Ref.make(0)
+        const count = 100
+        yield* Effect.gen(function* () {
+          yield* Queue.enqueueAll(
+            job,
+            Array.from({ length: count }, (_, n) => ({ n }))
+          )
+          const handler = job.toLayer(() =>
+            Effect.zipRight(
+              Ref.update(runs, (n) => n + 1),
+              Effect.sleep("50 millis")
+            )
+          )
+          const worker = Worker.layer({
+            jobs: [job],
+            queues: { [job.queue]: { concurrency: 2 } },
+            lease: "10 seconds",
+            poll: "50 millis"
           })
-        )
-        yield* until(query("SELECT state FROM leasehold_jobs WHERE queue = ?", [job.queue]), (rows) =>
-          rows.every(({ state }) => state === 2)
-        )
-        expect(yield* Ref.get(runs)).toBe(count)
-      }).pipe(Effect.provide(context))
-      expect(
-        yield* query("SELECT error_code, COUNT(*) AS jobs FROM leasehold_jobs WHERE queue = ? GROUP BY 1", [job.queue])
-      ).toEqual([{ error_code: null, jobs: count }])
-    })
-  )
+          const { listening, said } = yield* listener
+          yield* Effect.provide(Layer.build(Layer.provide(worker, handler)), listening)
+          yield* until(Ref.get(runs), (some) => some > 5)
+          // Somebody else has the only place that there is from now on, and the server ends all other sessions of this user.
+          yield* Effect.scoped(
+            Effect.gen(function* () {
+              const other = yield* outside(own.href)
+              const [self] = yield* other.query("SELECT CONNECTION_ID() AS id")
+              yield* limit(1)
+              const sessions = yield* query(
+                "SELECT id FROM performance_schema.processlist WHERE user = ? AND id <> ?",
+                [name, self?.["id"]]
+              )
+              expect(sessions.length).toBeGreaterThan(1)
+              yield* Effect.forEach(sessions, ({ id }) => Effect.exit(query(`KILL ${Number(id)}`)), { discard: true })
+              yield* until(said, (lines) => lines.some((line) => /too_many_connections, \w+ (1203|1226)/.test(line)))
+              yield* limit(12)
+            })
+          )
+          yield* until(query("SELECT state FROM leasehold_jobs WHERE queue = ?", [job.queue]), (rows) =>
+            rows.every(({ state }) => state === 2)
+          )
+          expect(yield* Ref.get(runs)).toBe(count)
+        }).pipe(Effect.provide(context))
+        expect(
+          yield* query("SELECT error_code, COUNT(*) AS jobs FROM leasehold_jobs WHERE queue = ? GROUP BY 1", [
+            job.queue
+          ])
+        ).toEqual([{ error_code: null, jobs: count }])
+      })
+    )
+  })
 })

@@ -1,0 +1,38 @@
+/**
+ * The order of the files: those that take long and mostly wait come first, so that none of them is left alone at the end while
+ * the other processes have nothing to do. The runner remembers how long each took, but a fresh checkout remembers nothing.
+ */
+import { BaseSequencer, type TestSpecification } from "vitest/node"
+
+/**
+ * What takes more than ten seconds. A file that is not named costs some time, and nothing else. The first two bear a busy machine, as
+ * it is while the compiler checks `test/types` beside them. `WorkerProcess` measures how soon jobs go on: behind it, and so beside it,
+ * come those that only wait.
+ */
+const long = [
+  "Torture",
+  "Soak",
+  "WorkerProcess",
+  "IdleFleet",
+  "Network",
+  "Clocks",
+  "Binlog",
+  "Fairness",
+  "KeyRace",
+  "SafeTransactions",
+  "Races",
+  "Stops",
+  "Pools"
+].map((name) => `/test/fault/${name}.test.ts`)
+
+/** The place among them, or behind all of them. */
+const place = ({ moduleId }: TestSpecification): number => {
+  const index = long.findIndex((file) => moduleId.endsWith(file))
+  return index === -1 ? long.length : index
+}
+
+export class LongestFirst extends BaseSequencer {
+  override async sort(files: Array<TestSpecification>): Promise<Array<TestSpecification>> {
+    return (await super.sort(files)).sort((a, b) => place(a) - place(b))
+  }
+}
