@@ -10,6 +10,17 @@ export interface FaultLog {
   readonly report: (error: StoreError) => Effect.Effect<void>
   /** Ends a row of faults: says so once, at level info. */
   readonly recovered: Effect.Effect<void>
+  /** The row of faults that has not ended; undefined where the last call was answered. */
+  readonly current: () => Row | undefined
+  /** Forgets the row: nobody waits any more for what met these faults, so nothing will tell whether they go on. */
+  readonly forget: () => void
+}
+
+/** Faults with no success between them. */
+export interface Row {
+  /** When the first of them was reported, by the wall clock, in milliseconds. */
+  readonly since: number
+  readonly last: StoreError
 }
 
 const silence = Duration.toMillis("30 seconds")
@@ -19,10 +30,16 @@ export const make = (loop: string): FaultLog => {
   let faults = 0
   let unsaid = 0
   let saidAt = 0
+  let row: Row | undefined
   return {
+    current: () => row,
+    forget: () => {
+      row = undefined
+    },
     report: (error) =>
       Effect.gen(function* () {
         const now = yield* Clock.currentTimeMillis
+        row = { since: row?.since ?? now, last: error }
         const reason = error._tag === "StoreUnavailable" ? error.reason : error._tag
         yield* Metric.update(Metrics.bind(Metrics.faults, { outcome: reason }), 1)
         faults++
@@ -40,6 +57,7 @@ export const make = (loop: string): FaultLog => {
       const ended = Effect.annotateLogs(Effect.logInfo(`${loop}: works again`), { faults })
       faults = 0
       unsaid = 0
+      row = undefined
       return ended
     })
   }

@@ -50,6 +50,8 @@ export interface LeaseKeeper {
   readonly hold: (lease: Lease.Lease, window: Lease.TrustWindow, holder: Holder) => Held
   /** Never returns; dies where one of the keeper's fibers died of a mistake in the library. All leases are lost then. */
   readonly failure: Effect.Effect<never>
+  /** The faults that renewals meet now. */
+  readonly faults: () => FaultLog.Row | undefined
 }
 
 /** Leases that one call renews. */
@@ -86,7 +88,8 @@ export const make = (
     yield* loop(watch(care))
     return {
       hold: (held, window, holder) => care.hold(held, window, holder),
-      failure: Deferred.await(failed)
+      failure: Deferred.await(failed),
+      faults: care.faults.current
     }
   })
 

@@ -35,6 +35,8 @@ export interface Settler {
   readonly settle: (held: Held, settlement: Settlement, verb: string) => Effect.Effect<JobState, SettlementLost>
   /** As `settle`, and calls `answer` once with what it comes to. An interruption: the settler is gone. */
   readonly send: (held: Held, settlement: Settlement, verb: string, answer: Answer) => void
+  /** The faults that the settlements which wait have met since one was written. */
+  readonly faults: () => FaultLog.Row | undefined
 }
 
 /** Who waits for a settlement. Called in a fiber of the settler, so it is short and never throws. */
@@ -84,14 +86,20 @@ export const make = (store: JobStore["Type"]): Effect.Effect<Settler, never, Sco
     )
     const send: Settler["send"] = (held, settlement, verb, answer) => {
       const once: Answer = (exit) => {
-        if (open.delete(item)) answer(exit)
+        if (!open.delete(item)) return
+        if (open.size === 0) sender.faults.forget()
+        answer(exit)
       }
       const item: Item = { held, settlement, verb, answer: once, tries: 0, rejections: 0, unknown: false }
       open.add(item)
       held.conclude()
       sender.gathering.add(item)
     }
-    return { send, settle: (held, settlement, verb) => Effect.async((resume) => send(held, settlement, verb, resume)) }
+    return {
+      send,
+      settle: (held, settlement, verb) => Effect.async((resume) => send(held, settlement, verb, resume)),
+      faults: sender.faults.current
+    }
   })
 
 /** What waits to be sent, and when it goes. */
@@ -152,7 +160,7 @@ class Gathering {
 
 class Sender {
   readonly gathering: Gathering
-  private readonly faults = FaultLog.make("settle")
+  readonly faults = FaultLog.make("settle")
 
   constructor(
     private readonly store: JobStore["Type"],

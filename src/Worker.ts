@@ -21,13 +21,18 @@ export type { Options } from "./worker/Settings.js"
 /** How a queue of a worker fares. */
 export interface QueueHealth {
   readonly queue: string
-  /** The claims have not been answered for longer than three polls and ten seconds. */
+  /**
+   * For longer than three polls and ten seconds, claims have not been answered, or results that wait to be written met nothing
+   * but faults.
+   */
   readonly stalled: boolean
   /** Since a claim was last answered, or was not needed because every slot was taken. */
   readonly sinceClaim: Duration.Duration
   readonly running: number
   readonly waiting: number
-  /** What the last claim failed with, until one succeeds. */
+  /** Results of handlers that have ended, which are not durable yet. */
+  readonly unwritten: number
+  /** What the last claim failed with, until one succeeds; else so of the worker's settlements, and of its renewals. */
   readonly fault: StoreError | undefined
 }
 
@@ -136,13 +141,14 @@ const healthOf = (settings: Settings, lines: ReadonlyArray<Shift.Line> | undefin
   Effect.map(Clock.currentTimeMillis, (now) => {
     const patience = Math.max(3 * Duration.toMillis(settings.poll), 10_000)
     const queues = (lines ?? []).map(
-      ({ progress, queue, slots }): QueueHealth => ({
+      ({ progress, queue, renewing, settling, slots }): QueueHealth => ({
         queue,
-        stalled: progress.since(now) > patience,
+        stalled: progress.since(now) > patience || (slots.unwritten > 0 && now - (settling()?.since ?? now) > patience),
         sinceClaim: Duration.millis(progress.since(now)),
         running: slots.busy,
         waiting: slots.waiting,
-        fault: progress.fault
+        unwritten: slots.unwritten,
+        fault: progress.fault ?? settling()?.last ?? (slots.busy > 0 ? renewing()?.last : undefined)
       })
     )
     const good = lines !== undefined && queues.every(({ stalled }) => !stalled)

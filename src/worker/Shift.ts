@@ -2,6 +2,7 @@
  * One run of a worker, from its start to the end of its stop.
  */
 import { Cause, Clock, Duration, Effect, Exit, Fiber, FiberRef, HashSet, Logger, Metric, Scope } from "effect"
+import type * as FaultLog from "../FaultLog.js"
 import type { JobId } from "../JobRecord.js"
 import type { JobStore } from "../JobStore.js"
 import * as LeaseKeeper from "../LeaseKeeper.js"
@@ -31,6 +32,9 @@ export interface Line {
   readonly slots: Slots
   readonly executor: Executor
   readonly progress: ClaimLoop.Progress
+  /** The faults that settlements, and renewals, of the worker meet now. */
+  readonly settling: () => FaultLog.Row | undefined
+  readonly renewing: () => FaultLog.Row | undefined
 }
 
 /**
@@ -114,7 +118,7 @@ const start = (settings: Settings, services: Services) =>
       )
       const progress = new ClaimLoop.Progress(clock.unsafeCurrentTimeMillis())
       const signal = yield* services.wakeup.subscribe(queue)
-      lines.push({ queue, slots, executor, progress })
+      lines.push({ queue, slots, executor, progress, settling: settler.faults, renewing: keeper.faults })
       loops.push(
         executor.failure,
         ClaimLoop.run({ ...settings, store, queue, kinds, slots, executor, signal, labels }, progress)

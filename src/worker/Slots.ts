@@ -62,6 +62,11 @@ export class Slots {
     return this.running
   }
 
+  /** Results that are not durable yet. */
+  get unwritten(): number {
+    return this.settling
+  }
+
   private get free(): number {
     return Math.max(0, Math.min(this.concurrency - this.running, 2 * this.concurrency - this.running - this.settling))
   }

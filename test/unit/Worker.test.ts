@@ -18,6 +18,7 @@ import { LeaseLost, Permanent, Retryable, Snooze } from "../../src/JobFailure.js
 import { JobStore } from "../../src/JobStore.js"
 import * as Metrics from "../../src/Metrics.js"
 import * as Queue from "../../src/Queue.js"
+import { StoreUnavailable } from "../../src/QueueError.js"
 import * as RetryPolicy from "../../src/RetryPolicy.js"
 import * as Worker from "../../src/Worker.js"
 import { services } from "../support/Services.js"
@@ -352,6 +353,68 @@ describe("a worker whose database fails", () => {
         broken = false
         yield* TestClock.adjust("2 minutes")
         expect((yield* Worker.health).status).toBe("good")
+        expect(yield* Queue.result(Task, id)).toBe(1)
+      }).pipe(Effect.provide(live))
+    })
+  )
+
+  it.effect("is in bad health while results can not be written, also where their slots leave no room for a claim", () =>
+    Effect.gen(function* () {
+      let broken = true
+      const refused = new StoreUnavailable({ verb: "settle", reason: "connection", code: "ECONNREFUSED" })
+      const options = {
+        jobs: [Task],
+        queues: { default: { concurrency: 2 } },
+        lease: "1 hour",
+        maintenance: false
+      } as const
+      const live = Worker.layer(options).pipe(
+        Layer.provide(Task.toLayer(({ n }) => Effect.as(Effect.sleep("1 second"), n))),
+        Layer.provideMerge(
+          services((store) => ({ settle: (batch) => (broken ? Effect.fail(refused) : store.settle(batch)) }))
+        )
+      )
+      yield* Effect.gen(function* () {
+        const jobs = yield* Queue.enqueueAll(
+          Task,
+          [1, 2, 3, 4, 5, 6].map((n) => ({ n }))
+        )
+        yield* TestClock.adjust("5 seconds")
+        expect(yield* Worker.health).toMatchObject({
+          status: "good",
+          queues: [{ running: 0, unwritten: 4, stalled: false, fault: refused }]
+        })
+        yield* TestClock.adjust("10 seconds")
+        expect(yield* Worker.health).toMatchObject({ status: "bad", queues: [{ unwritten: 4, stalled: true }] })
+        broken = false
+        yield* TestClock.adjust("5 seconds")
+        expect(yield* Worker.health).toMatchObject({
+          status: "good",
+          queues: [{ unwritten: 0, stalled: false, fault: undefined }]
+        })
+        yield* Effect.forEach(jobs, ({ id }) => Queue.result(Task, id))
+      }).pipe(Effect.provide(live))
+    })
+  )
+
+  it.effect("shows what the renewals of running handlers fail with", () =>
+    Effect.gen(function* () {
+      let broken = true
+      const refused = new StoreUnavailable({ verb: "renew", reason: "connection", code: "ECONNREFUSED" })
+      const live = Worker.layer({ jobs: [Task], queues: { default: { concurrency: 1 } }, maintenance: false }).pipe(
+        Layer.provide(Task.toLayer(({ n }) => Effect.as(Effect.sleep("19 seconds"), n))),
+        Layer.provideMerge(
+          services((store) => ({ renew: (...given) => (broken ? Effect.fail(refused) : store.renew(...given)) }))
+        )
+      )
+      yield* Effect.gen(function* () {
+        const { id } = yield* Queue.enqueue(Task, { n: 1 })
+        yield* TestClock.adjust("12 seconds")
+        expect(yield* Worker.health).toMatchObject({ status: "good", queues: [{ running: 1, fault: refused }] })
+        broken = false
+        yield* TestClock.adjust("5 seconds")
+        expect(yield* Worker.health).toMatchObject({ status: "good", queues: [{ running: 1, fault: undefined }] })
+        yield* TestClock.adjust("5 seconds")
         expect(yield* Queue.result(Task, id)).toBe(1)
       }).pipe(Effect.provide(live))
     })
