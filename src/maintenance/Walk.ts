@@ -1,7 +1,7 @@
 /**
  * Walks over all jobs of the store, batch by batch, again and again.
  */
-import { Clock, Duration, Effect, Option } from "effect"
+import { Duration, Effect, Option } from "effect"
 import * as FaultLog from "../FaultLog.js"
 import type { Cursor, Walked } from "../JobStore.js"
 import type { StoreError } from "../QueueError.js"
@@ -26,14 +26,15 @@ export const forever = (
   const rest = Timer.sleepSome(Duration.times(interval, 1.5), 1 / 3)
   const step = (after: Cursor) =>
     Effect.gen(function* () {
-      const started = yield* Clock.currentTimeMillis
-      const next = yield* Effect.uninterruptible(batch(after)).pipe(
+      // Timed by the monotonic clock: a wall clock that is set ahead within a batch would stop the walk for as long.
+      const [took, next] = yield* Effect.uninterruptible(batch(after)).pipe(
         Effect.tap(() => faults.recovered),
         Effect.map((walked) => walked.next),
         // The walk ends here and begins anew after the rest: every batch is safe to repeat.
-        Effect.catchAll((error) => Effect.as(faults.report(error), Option.none<Cursor>()))
+        Effect.catchAll((error) => Effect.as(faults.report(error), Option.none<Cursor>())),
+        Effect.timed
       )
-      yield* Timer.sleep(Duration.millis((yield* Clock.currentTimeMillis) - started))
+      yield* Timer.sleep(took)
       return next
     })
   const walk = Effect.gen(function* () {

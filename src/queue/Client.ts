@@ -307,11 +307,13 @@ const awaitResult = <Type extends string, P, S, E>(
   Effect.gen(function* () {
     const jobId = yield* checkId(id)
     const time = yield* Setting.duration("timeout", timeout, "30 seconds", "0 millis", "365 days")
-    const deadline = (yield* Clock.currentTimeMillis) + Duration.toMillis(time)
+    // By the monotonic clock: one that is set back would make the wait longer.
+    const now = Effect.map(Clock.currentTimeNanos, (nanos) => Number(nanos / 1_000_000n))
+    const deadline = (yield* now) + Duration.toMillis(time)
     for (let pause = 20; ; pause = Math.min(pause * 1.5, 1_000)) {
       const looked = yield* Effect.either(look(store, job, jobId))
       if (looked._tag === "Right") return looked.right
-      const left = deadline - (yield* Clock.currentTimeMillis)
+      const left = deadline - (yield* now)
       const passes = looked.left._tag === "ResultTimeout" || looked.left._tag === "StoreUnavailable"
       if (!passes || left <= 0) return yield* Effect.fail(looked.left)
       yield* Timer.sleep(Duration.millis(Math.min(pause, left)))

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "@effect/vitest"
-import { Effect, Fiber, Layer, Option, Schema, TestClock } from "effect"
+import { type Clock, Effect, Fiber, Layer, Option, Schema, TestClock } from "effect"
 import * as Job from "../../src/Job.js"
 import * as Maintenance from "../../src/Maintenance.js"
 import * as Queue from "../../src/Queue.js"
@@ -70,6 +70,37 @@ describe("the cleaner", () => {
       expect([failed?.[0], first?.[0], second?.[0]]).toEqual(["", "", "500"])
       expect(batches.every(([, limit]) => limit === 500)).toBe(true)
       expect((second?.[2] ?? 0) - (first?.[2] ?? 0)).toBe(4_000)
+    })
+  )
+
+  it.effect("goes on at once where the machine's clock is set ahead within a batch", () =>
+    Effect.gen(function* () {
+      let ahead = 0
+      let batches = 0
+      const clock = yield* Effect.clock
+      const wall: Clock.Clock = Object.create(clock, {
+        currentTimeMillis: { value: Effect.map(clock.currentTimeMillis, (now) => now + ahead) },
+        unsafeCurrentTimeMillis: { value: () => clock.unsafeCurrentTimeMillis() + ahead }
+      })
+      const fiber = yield* Maintenance.make({ reap: false, clean: "10 seconds" }).pipe(
+        Effect.flatten,
+        Effect.provide(
+          services(() => ({
+            clean: () =>
+              Effect.sync(() => {
+                ahead += 86_400_000
+                return { next: Option.some(String(++batches)), cleaned: 0 }
+              }).pipe(Effect.zipLeft(Effect.sleep("1 second")))
+          }))
+        ),
+        Effect.withClock(wall),
+        Effect.fork
+      )
+      yield* TestClock.adjust("1 minute")
+      expect(batches).toBeGreaterThan(10)
+      const stopping = yield* Effect.fork(Fiber.interrupt(fiber))
+      yield* TestClock.adjust("2 seconds")
+      yield* Fiber.join(stopping)
     })
   )
 
