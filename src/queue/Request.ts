@@ -119,8 +119,9 @@ export const checkIdentity = (
   keyOfJob: Option.Option<string> = Option.none()
 ): Either.Either<Option.Option<{ readonly scope: string; readonly key: string }>, KeyInvalid> => {
   const scope = given?.scope ?? ""
-  const key = given === undefined ? Option.getOrUndefined(keyOfJob) : given.key
-  if (given === undefined && key === undefined) return Either.right(Option.none())
+  // A job whose function answers no text has no valid key, and must not be added without one.
+  if (given === undefined && Option.isNone(keyOfJob)) return Either.right(Option.none())
+  const key: unknown = given === undefined ? Option.getOrUndefined(keyOfJob) : given.key
   if (!fits(scope, 0)) return Either.left(new KeyInvalid({ part: "scope", size: sizeOf(scope) }))
   if (!fits(key, 1)) return Either.left(new KeyInvalid({ part: "key", size: sizeOf(key) }))
   return Either.right(Option.some({ scope, key }))
@@ -156,8 +157,9 @@ const dueAfter = (delay: unknown): Effect.Effect<NewJob["due"], TimeInvalid> =>
   Effect.flatMap(Clock.currentTimeMillis, (now) => {
     const invalid = Effect.fail(new TimeInvalid({ option: "delay" }))
     // `Duration.decode` makes zero of negative numbers and NaN, which would run at once what was meant to wait.
-    if (typeof delay === "number" && !(delay >= 0)) return invalid
+    if ((typeof delay === "number" || typeof delay === "bigint") && !(delay >= 0)) return invalid
     if (typeof delay === "string" && delay.trim().startsWith("-")) return invalid
+    if (Array.isArray(delay) && delay.some((part) => !(part >= 0))) return invalid
     return Option.match(Duration.decodeUnknown(delay), {
       onNone: () => invalid,
       onSome: (after) => {

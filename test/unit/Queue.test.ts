@@ -85,6 +85,11 @@ describe("an enqueue", () => {
           tag({ delay })
         )
       ).toEqual(Array.from({ length: 6 }, () => "TimeInvalid"))
+      expect(yield* Effect.forEach([-5n, [-1, 0], [0, -1], [Number.NaN, 0]], (delay) => tag({ delay }))).toEqual(
+        Array.from({ length: 4 }, () => "TimeInvalid")
+      )
+      const Keyless = Job.make("keyless", { payload: {}, idempotencyKey: () => undefined as unknown as string })
+      expect((yield* Effect.flip(Queue.enqueue(Keyless, {})))._tag).toBe("KeyInvalid")
       expect(
         yield* Effect.forEach([after9999, new Date(Number.NaN), "2020-01-01", null], (runAt) => tag({ runAt }))
       ).toEqual(Array.from({ length: 4 }, () => "TimeInvalid"))
