@@ -65,5 +65,16 @@ const oldTransactions = (session: OwnSession): Effect.Effect<ReadonlyArray<Findi
     Effect.catchIf(
       (fault) => fault.kind === "denied",
       () => Effect.succeed([])
+    ),
+    Effect.catchIf(
+      (fault) => fault.code.endsWith(" 3854"),
+      () =>
+        Effect.succeed([
+          warning(
+            "transactions",
+            "the server could not list them (errno 3854), since a statement with a character of four bytes, such as an emoji, runs",
+            "Run doctor again when that statement has ended."
+          )
+        ])
     )
   )
