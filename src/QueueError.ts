@@ -202,8 +202,14 @@ export class OutcomeUnknown extends Data.TaggedError("OutcomeUnknown")<{
   override get message() {
     return (
       `The answer to ${this.verb}${this.jobId === undefined ? "" : ` of job ${this.jobId}`} was lost, and whether it `
-      + `happened can not be told. An enqueue with an idempotency key can be repeated safely.`
+      + `happened can not be told. ${this.advice}`
     )
+  }
+  private get advice() {
+    if (this.verb === "enqueue") return "With an idempotency key it can be repeated safely."
+    return this.jobId === undefined
+      ? "Look whether it happened before you repeat it."
+      : "Queue.why tells where the job stands; if it was not written, the job runs again when its lease has ended."
   }
 }
 
