@@ -282,6 +282,28 @@ layer(BinlogServer.layer, { excludeTestServices: true, timeout: "2 minutes" })((
       )
     })
 
+    it.scoped("go on when the log is rotated and purged, and when the table is altered, rebuilt or made anew", () =>
+      Effect.gen(function* () {
+        const { enqueue, next, own, warnings } = yield* scene
+        const acts = [
+          "FLUSH BINARY LOGS; PURGE BINARY LOGS BEFORE NOW()",
+          "ALTER TABLE leasehold_jobs ADD COLUMN note VARCHAR(20) NOT NULL DEFAULT 'x' FIRST",
+          "ALTER TABLE leasehold_jobs DROP COLUMN note, ENGINE = InnoDB",
+          "RENAME TABLE leasehold_jobs TO old_jobs; CREATE TABLE leasehold_jobs LIKE old_jobs",
+          "DROP TABLE old_jobs; TRUNCATE TABLE leasehold_jobs",
+          "SET GLOBAL binlog_checksum = NONE",
+          "SET GLOBAL binlog_checksum = CRC32"
+        ]
+        for (const [index, act] of acts.entries()) {
+          yield* own.query(act)
+          expect(yield* woken(next, enqueue(index)), act).toBeLessThan(soon)
+          // Else the next act would take the table from under its settlement.
+          yield* until(own.query("SELECT 1 FROM leasehold_jobs WHERE state <> 2"), (open) => open.length === 0)
+        }
+        expect(warnings()).toEqual([])
+      })
+    )
+
     it.scoped("come again after a restart of the server", () =>
       Effect.gen(function* () {
         const { enqueue, next, on } = yield* scene

@@ -4,7 +4,7 @@
  */
 import { SqlClient } from "@effect/sql"
 import { expect, layer } from "@effect/vitest"
-import { Chunk, Deferred, Effect, Exit, Fiber, Layer, Schema, Stream } from "effect"
+import { Chunk, Deferred, Duration, Effect, Exit, Fiber, Layer, Schema, Stream } from "effect"
 import { Job, Queue } from "../../src/index.js"
 import { Database, outside } from "../support/Mysql.js"
 import { queue } from "../support/QueueOnMysql.js"
@@ -168,6 +168,53 @@ layer(notes.pipe(Layer.provideMerge(queue({ statementTimeout: "3 seconds" }))), 
         expect(exits.map(Exit.isFailure)).toEqual([true, true])
         expect(yield* notesOf(id, id + 1)).toEqual([id])
       }
+    })
+  )
+
+  it.effect("streams all rows in order, and fails where a statement does, also in its middle", () =>
+    Effect.gen(function* () {
+      const { withTransaction } = waysOf("stream_whole")
+      const sql = yield* SqlClient.SqlClient
+      const ids = yield* Queue.withTransaction(
+        Stream.runCollect(Stream.map(sql<{ id: number }>`SELECT id, text FROM many ORDER BY id`.stream, ({ id }) => id))
+      )
+      expect(Chunk.toReadonlyArray(ids)).toEqual(Array.from({ length: 3000 }, (_, index) => index + 1))
+      let seen = 0
+      const broken = sql`SELECT id, IF(id = 2900, (SELECT id FROM many), 1) AS one FROM many ORDER BY id`.stream
+      const failed = yield* Effect.flip(
+        withTransaction(
+          Effect.as(
+            Stream.runForEach(broken, () => Effect.sync(() => seen++)),
+            ""
+          )
+        )
+      )
+      expect(failed).toMatchObject({ _tag: "SqlError", cause: { errno: 1242 } })
+      expect(seen).toBeGreaterThan(0)
+    })
+  )
+
+  it.effect("that is interrupted in a stream ends at once, and writes nothing", () =>
+    Effect.gen(function* () {
+      const { withTransaction } = waysOf("stream_interrupted")
+      const sql = yield* SqlClient.SqlClient
+      const begun = yield* Deferred.make<void>()
+      const fiber = yield* Effect.fork(
+        withTransaction(
+          Effect.gen(function* () {
+            yield* note(600)
+            yield* Deferred.succeed(begun, void 0)
+            yield* Stream.runDrain(sql`SELECT SLEEP(600)`.stream)
+            return ""
+          })
+        )
+      )
+      yield* Deferred.await(begun)
+      yield* Effect.sleep("200 millis")
+      const [time, exit] = yield* Effect.timed(Fiber.interrupt(fiber))
+      expect(Duration.toMillis(time)).toBeLessThan(2_000)
+      expect(Exit.isInterrupted(exit)).toBe(true)
+      expect(yield* notesOf(600)).toEqual([])
     })
   )
 
