@@ -2,7 +2,7 @@
  * The enqueue: look a key up first, insert what is missing, and look again where somebody was faster (law 7). The statements
  * are in `statements/enqueue`.
  */
-import { Data, type Duration, Effect, Option } from "effect"
+import { type Duration, Effect, Option } from "effect"
 import { JobId } from "../JobRecord.js"
 import type { Enqueued, NewJob } from "../JobStore.js"
 import { IdempotencyConflict, type StoreError, type TransactionAborted } from "../QueueError.js"
@@ -22,9 +22,6 @@ interface Holder {
 }
 
 type Holders = ReadonlyMap<string, Holder>
-
-/** Somebody inserted one of the keys since it was looked up. */
-class KeyTaken extends Data.TaggedError("KeyTaken")<{}> {}
 
 /** How often an insert is tried when its key comes and goes under it. */
 const tries = 3
@@ -130,14 +127,18 @@ const enqueueKeyed = (
 ): Effect.Effect<ReadonlyArray<Enqueued>, IdempotencyConflict | MysqlFault> =>
   Effect.gen(function* () {
     const keys = keysOf(jobs)
-    if (keys.length === 0) return yield* Inserting.insertAll(target, jobs)
+    if (keys.length === 0) {
+      const inserted: Array<Enqueued> = []
+      yield* Inserting.insertAll(target, jobs, inserted)
+      return inserted
+    }
     const seen = yield* findKeys(target.tables, target.session, keys, "")
     // A plain INSERT that ends in 1062 leaves a lock under REPEATABLE READ which blocks every other enqueue, so a caller's
     // old snapshot is not trusted: a second connection looks at what is committed now (ruling 4).
     const holders = keys.every((key) => seen.has(Statements.keyName(key)))
       ? seen
       : new Map([...(yield* secondLook), ...seen])
-    return yield* insertMissing(target, jobs, holders, tries)
+    return yield* insertMissing(target, jobs, holders, tries, new Map())
   })
 
 const keysOf = (jobs: ReadonlyArray<NewJob>): ReadonlyArray<Statements.Key> =>
@@ -181,40 +182,49 @@ const findKeys = (
       )
   )
 
-/** Inserts the jobs whose keys nobody holds, in the order of the keys; answers all, in the order given. */
+/**
+ * Inserts the jobs whose keys nobody holds, in the order of the keys; answers all, in the order given. Where somebody takes a key
+ * meanwhile, that undoes one statement only: what the ones before it have inserted is `created`, and stays.
+ */
 const insertMissing = (
   target: Inserting.Target,
   jobs: ReadonlyArray<NewJob>,
   holders: Holders,
-  triesLeft: number
+  triesLeft: number,
+  created: Map<number, Enqueued>
 ): Effect.Effect<ReadonlyArray<Enqueued>, IdempotencyConflict | MysqlFault> =>
   Effect.gen(function* () {
     const first = new Map<string, { readonly job: NewJob; readonly index: number }>()
     const missing: Array<{ readonly job: NewJob; readonly index: number; readonly name: string }> = []
     for (const [index, job] of jobs.entries()) {
       const name = nameOf(job)
-      if (name !== "" && (holders.has(name) || first.has(name))) continue
+      if (created.has(index) || (name !== "" && (holders.has(name) || first.has(name)))) continue
       if (name !== "") first.set(name, { job, index })
       missing.push({ job, index, name })
     }
     // Two transactions that insert the same keys in opposite orders would wait for each other; jobs without one keep theirs.
     missing.sort((a, b) => (a.name < b.name ? -1 : a.name > b.name ? 1 : a.index - b.index))
     yield* refuseConflicts(jobs, holders, first)
-    const inserted = yield* Inserting.insertAll(
+    const inserted: Array<Enqueued> = []
+    const isTaken = yield* Inserting.insertAll(
       target,
-      missing.map(({ job }) => job)
+      missing.map(({ job }) => job),
+      inserted
     ).pipe(
+      Effect.as(false),
       Effect.catchIf(
         (fault) => fault.kind === "duplicate" && triesLeft > 0,
-        () => Effect.fail(new KeyTaken())
-      ),
-      Effect.catchTag("KeyTaken", (taken) => Effect.succeed(taken))
+        () => Effect.succeed(true)
+      )
     )
-    if (inserted instanceof KeyTaken) {
-      const now = yield* findKeys(target.tables, target.session, keysOf(jobs), "FOR SHARE")
-      return yield* insertMissing(target, jobs, now, triesLeft - 1)
+    for (const [position, { index }] of missing.entries()) {
+      const enqueued = inserted[position]
+      if (enqueued !== undefined) created.set(index, enqueued)
     }
-    const created = new Map(missing.map(({ index }, position) => [index, inserted[position]]))
+    if (isTaken) {
+      const now = yield* findKeys(target.tables, target.session, keysOf(jobs), "FOR SHARE")
+      return yield* insertMissing(target, jobs, now, triesLeft - 1, created)
+    }
     const firstIds = new Map([...first].map(([name, { index }]) => [name, created.get(index)?.id]))
     return jobs.map((job, index): Enqueued => {
       const name = nameOf(job)

@@ -33,27 +33,27 @@ export const insertTogether = (
     return idsFrom(first, stepOf(steps), jobs.length).map((id) => ({ id, created: true }))
   })
 
-/** Inserts jobs in few statements. Ids of one statement follow each other by the session's step. */
+/**
+ * Inserts jobs in few statements, in their order; adds the answers of each to `inserted`, so that those of the first are known where a
+ * later one fails. Ids of one statement follow each other by the session's step.
+ */
 export const insertAll = (
   target: Target,
-  jobs: ReadonlyArray<NewJob>
-): Effect.Effect<ReadonlyArray<Enqueued>, MysqlFault> =>
+  jobs: ReadonlyArray<NewJob>,
+  inserted: Array<Enqueued>
+): Effect.Effect<void, MysqlFault> =>
   Effect.gen(function* () {
     const { progress, session } = target
     const step = jobs.length > 1 ? yield* idStep(session) : 1n
     const common = target.own && jobs.length > 1 ? Statements.commonOf(jobs) : Option.none<Statements.Common>()
     if (Option.isSome(common)) yield* session.command(Statements.setCommon(common.value))
     const parts = Option.isSome(common) ? insertAlike(target, jobs) : insertAny(target, jobs)
-    const answers = yield* Effect.forEach(parts, ([part, insert]) =>
-      insert.pipe(
-        Effect.tap(() => {
-          progress.begun = true
-        }),
-        Effect.flatMap(({ insertId }) => exactId(session, insertId)),
-        Effect.map((first) => idsFrom(first, step, part.length).map((id): Enqueued => ({ id, created: true })))
-      )
-    )
-    return answers.flat()
+    for (const [part, insert] of parts) {
+      const { insertId } = yield* insert
+      progress.begun = true
+      const ids = idsFrom(yield* exactId(session, insertId), step, part.length)
+      for (const id of ids) inserted.push({ id, created: true })
+    }
   })
 
 /** The statements of an insert, each with its jobs. */

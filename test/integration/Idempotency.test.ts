@@ -330,6 +330,43 @@ layer(queue({ connections: { client: 16 } }), { excludeTestServices: true, timeo
       }).pipe(Effect.scoped)
     )
 
+    it.effect.each(["a transaction of its own", "the caller's transaction"])(
+      "that somebody else takes in the middle of a bulk in %s adds none of its jobs twice",
+      (where) =>
+        Effect.gen(function* () {
+          const name = where.replaceAll(/[^a-z]/g, "_")
+          const job = jobOn(name)
+          const sql = yield* SqlClient.SqlClient
+          const keyed = (key: string) => Queue.request(job, payload, { idempotency: { scope: name, key } })
+          const open = yield* Deferred.make<void>()
+          const commit = yield* Deferred.make<void>()
+          const stranger = yield* Effect.fork(
+            sql.withTransaction(
+              Effect.gen(function* () {
+                yield* Queue.enqueueMany([keyed("taken")])
+                yield* Deferred.succeed(open, void 0)
+                yield* Deferred.await(commit)
+              })
+            )
+          )
+          yield* Deferred.await(open)
+          // The parts of the bulk before the one that waits for the key are written already.
+          const bulk = Queue.enqueueMany([
+            ...Array.from({ length: 12 }, () => Queue.request(job, payload)),
+            keyed("own"),
+            keyed("taken")
+          ])
+          const adding = yield* Effect.fork(where === "the caller's transaction" ? sql.withTransaction(bulk) : bulk)
+          yield* lockWaits(1)
+          yield* Deferred.succeed(commit, void 0)
+          yield* Fiber.join(stranger)
+          const added = yield* Fiber.join(adding)
+          expect(added.map(({ created }) => created)).toEqual([...Array.from({ length: 13 }, () => true), false])
+          const ids = (yield* rowsOf(name)).map(({ id }) => String(id))
+          expect([...ids].sort()).toEqual(added.map(({ id }) => String(id)).sort())
+        })
+    )
+
     it.effect("met by sixteen callers with two thousand others makes no deadlock", () =>
       Effect.gen(function* () {
         const job = jobOn("crowd")
