@@ -298,7 +298,7 @@ export class JobStore extends Context.Tag("leasehold/JobStore")<
       limit: number
     ) => Effect.Effect<Walked & { readonly cleaned: number }, StoreError>
 
-    /** Remembers late writes that were refused, at most 20 per job. Best effort: it serves `Queue.why`. */
+    /** Remembers late writes that were refused, at most 20 per job, while the job is there. Best effort: it serves `Queue.why`. */
     readonly recordRefusals: (refusals: ReadonlyArray<Refusal>) => Effect.Effect<void, StoreError>
 
     /** The refused late writes of a job, oldest first. */

@@ -312,7 +312,9 @@ export const recordRefusals = (
     ...table,
     refusals: refusals.reduce((all, { lease: { jobId, token, worker }, verb }) => {
       const known = Option.getOrElse(HashMap.get(all, jobId), () => [])
-      return known.length < mostRefusals ? HashMap.set(all, jobId, [...known, { token, verb, worker, at: now }]) : all
+      return known.length < mostRefusals && HashMap.has(table.rows, jobId)
+        ? HashMap.set(all, jobId, [...known, { token, verb, worker, at: now }])
+        : all
     }, table.refusals)
   }
 ]

@@ -77,12 +77,13 @@ export const deleteRefusals = (tables: Tables, ids: ReadonlyArray<JobId>): strin
   `DELETE refusals FROM ${named(ids)}`
   + ` STRAIGHT_JOIN ${tables.refusals} AS refusals FORCE INDEX (refusals_job) ON refusals.job_id = item.id`
 
-/** Adds one refusal unless the job has 20 already, by index `refusals_job`. */
+/** Adds one refusal unless the job has 20 already, by index `refusals_job`, or has been deleted, since nothing would delete that. */
 export const recordRefusal = (tables: Tables, { lease, verb }: Refusal): string =>
   `INSERT INTO ${tables.refusals} (job_id, token, verb, worker, refused_at)`
   + ` SELECT ${Literal.digits(lease.jobId)}, ${Literal.integer(lease.token)}, ${Literal.name(verb)},`
   + ` ${Literal.name(lease.worker)}, UTC_TIMESTAMP(6) FROM DUAL`
   + ` WHERE (SELECT COUNT(*) FROM ${tables.refusals} WHERE job_id = ${Literal.digits(lease.jobId)}) < 20`
+  + ` AND EXISTS (SELECT 1 FROM ${tables.jobs} WHERE id = ${Literal.digits(lease.jobId)})`
 
 /** The refusals of a job, oldest first, by index `refusals_job`. */
 export const refusals = (tables: Tables, id: JobId): string =>

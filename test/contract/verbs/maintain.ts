@@ -104,6 +104,9 @@ export const maintain = (it: It): void => {
       expect(yield* clean({ succeeded: Duration.days(999), canceled: Duration.days(1001) })).toBe(1)
       expect(yield* exists(old.succeeded.jobId)).toBe(false)
       expect(yield* store.refusals(old.succeeded.jobId)).toEqual([])
+      // One that comes later than that would be kept for ever.
+      yield* store.recordRefusals([{ lease: old.succeeded, verb: "renew" }])
+      expect(yield* store.refusals(old.succeeded.jobId)).toEqual([])
       expect(yield* exists(old.dead.jobId)).toBe(true)
       expect(yield* exists(old.canceled.jobId)).toBe(true)
       expect(yield* clean({ canceled: Duration.days(999) })).toBe(1)
