@@ -4,7 +4,7 @@
  * Group commit: whatever waits goes together, and a lone settlement goes at once. A settlement is tried again through
  * everything that can pass, for as long as its lease is trusted, and is never sent after (ruling 17).
  */
-import { Duration, Effect, Exit, FiberId, FiberSet, Option, type Scope } from "effect"
+import { Duration, Effect, Exit, FiberId, FiberSet, Option, Scope } from "effect"
 import * as Attempt from "./Attempt.js"
 import * as FaultLog from "./FaultLog.js"
 import { LeaseLost } from "./JobFailure.js"
@@ -76,7 +76,10 @@ export const make = (store: JobStore["Type"]): Effect.Effect<Settler, never, Sco
         for (const item of open) item.answer(Exit.interrupt(FiberId.none))
       })
     )
-    const fibers = yield* FiberSet.make<void>()
+    const calls = yield* Scope.make()
+    const fibers = yield* Scope.extend(FiberSet.make<void>(), calls)
+    // A call that hangs must not hold up the end of the scope.
+    yield* Effect.addFinalizer(() => Effect.forkDaemon(Scope.close(calls, Exit.void)))
     const fork = yield* store.detached(Effect.interruptible(FiberSet.runtime(fibers)<never>()))
     const sender = new Sender(
       store,
@@ -93,7 +96,7 @@ export const make = (store: JobStore["Type"]): Effect.Effect<Settler, never, Sco
       const item: Item = { held, settlement, verb, answer: once, tries: 0, rejections: 0, unknown: false }
       open.add(item)
       held.conclude()
-      sender.gathering.add(item)
+      sender.add(item)
     }
     return {
       send,
@@ -102,82 +105,61 @@ export const make = (store: JobStore["Type"]): Effect.Effect<Settler, never, Sco
     }
   })
 
-/** What waits to be sent, and when it goes. */
-class Gathering {
-  private readonly waiting: Array<Item> = []
-  private calls = 0
-  /** The next batch goes by itself: after a turn of the scheduler, or when the calls under way take too long. */
-  private readonly awaited = { turn: false, delay: false }
-
-  constructor(
-    private readonly fork: (effect: Effect.Effect<void>) => void,
-    private readonly send: (batch: ReadonlyArray<Item>) => Effect.Effect<void>
-  ) {}
-
-  add(item: Item): void {
-    this.waiting.push(item)
-    // One turn, so that handlers which end together are written together.
-    if (this.calls === 0) this.nextAfter("turn", Effect.yieldNow())
-    else this.nextAfter("delay", Effect.sleep(longestGathering))
-  }
-
-  /** A delay that is left from a call which has ended holds up nothing: a turn is awaited beside it. */
-  private nextAfter(reason: "turn" | "delay", pause: Effect.Effect<void>): void {
-    if (this.awaited[reason]) return
-    this.awaited[reason] = true
-    this.fork(
-      Effect.map(pause, () => {
-        this.awaited[reason] = false
-        this.next()
-      })
-    )
-  }
-
-  /**
-   * Counts a call to the store until its answers are dealt with: the jobs that these make room for may have ended by then, and
-   * go with what waits.
-   */
-  during<A, E>(call: Effect.Effect<A, E>): Effect.Effect<A, E> {
-    return Effect.suspend(() => {
-      this.calls++
-      return Effect.ensuring(
-        call,
-        Effect.sync(() => {
-          this.calls--
-          this.next()
-        })
-      )
-    })
-  }
-
-  private next(): void {
-    // What is sent is a call at once, or, where no lease is trusted any more, none at all.
-    while (this.waiting.length > 0 && this.calls < mostCalls) {
-      for (const batch of batches(this.waiting.splice(0, batchSize))) this.fork(this.send(batch))
-    }
-  }
-}
-
 class Sender {
-  readonly gathering: Gathering
   readonly faults = FaultLog.make("settle")
+  private readonly waiting: Array<Item> = []
+  /** Calls to the store whose answers are not dealt with yet. */
+  private calls = 0
+  /** A fiber will send what waits: after a turn of the scheduler, or when the calls under way take too long. */
+  private readonly awaited = { turn: false, delay: false }
 
   constructor(
     private readonly store: JobStore["Type"],
     private readonly traced: boolean,
     private readonly fork: (effect: Effect.Effect<void>) => void,
     private readonly isOpen: (item: Item) => boolean
-  ) {
-    this.gathering = new Gathering(fork, (batch) => this.send(batch))
+  ) {}
+
+  add(item: Item): void {
+    this.waiting.push(item)
+    // One turn, so that handlers which end together are written together.
+    if (this.calls === 0) this.sendAllAfter("turn", Effect.yieldNow())
+    else this.sendAllAfter("delay", Effect.sleep(longestGathering))
   }
 
-  /** Sends a batch until each item has its answer. A mistake of the library reaches those who wait, not the other batches. */
-  send(batch: ReadonlyArray<Item>): Effect.Effect<void> {
-    return Effect.catchAllCause(this.sendTrusted(batch), (cause) =>
+  /** A delay that is left from a call which has ended holds up nothing: a turn is awaited beside it. */
+  private sendAllAfter(reason: "turn" | "delay", pause: Effect.Effect<void>): void {
+    if (this.awaited[reason]) return
+    this.awaited[reason] = true
+    this.fork(
+      Effect.flatMap(pause, () => {
+        this.awaited[reason] = false
+        return this.sendAll
+      })
+    )
+  }
+
+  /** Sends what waits, batch after batch, as far as there are calls left for it. */
+  private readonly sendAll: Effect.Effect<void> = Effect.suspend(() => {
+    if (this.waiting.length === 0 || this.calls >= mostCalls) return Effect.void
+    const [batch = [], ...others] = batches(this.waiting.splice(0, batchSize))
+    for (const other of others) this.fork(this.send(other))
+    // What does not fit goes beside a call that takes long.
+    if (this.waiting.length > 0) this.sendAllAfter("delay", Effect.sleep(longestGathering))
+    return this.send(batch)
+  })
+
+  /**
+   * Sends a batch, and what waits when its answers are dealt with: the jobs that these make room for may have ended by then. A
+   * mistake of the library reaches those who wait, not the other batches.
+   */
+  private send(batch: ReadonlyArray<Item>): Effect.Effect<void> {
+    const sent = Effect.catchAllCause(this.sendTrusted(batch), (cause) =>
       Effect.sync(() => {
         for (const item of batch) item.answer(Exit.failCause(cause))
       })
     )
+    return Effect.zipRight(sent, this.sendAll)
   }
 
   private sendTrusted(batch: ReadonlyArray<Item>): Effect.Effect<void> {
@@ -199,12 +181,26 @@ class Sender {
 
   private call(batch: ReadonlyArray<Item>): Effect.Effect<void> {
     const settle = this.store.settle(batch.map((item) => [item.held.lease, item.settlement]))
-    const settled = (this.traced ? inSpan(settle, batch.length) : settle).pipe(
-      // A call that hangs must not hold up the end of the scope.
-      Effect.disconnect,
-      Effect.flatMap((verdicts) => Effect.zipRight(this.faults.recovered, this.answerAll(batch, verdicts)))
+    const settled = Effect.flatMap(this.traced ? inSpan(settle, batch.length) : settle, (verdicts) =>
+      Effect.zipRight(this.faults.recovered, this.answerAll(batch, verdicts))
     )
-    return Effect.catchAll(this.gathering.during(settled), (error) => this.failed(batch, error))
+    return Effect.catchAll(this.counted(settled), (error) => {
+      // What waits does not wait for another try of these.
+      this.fork(this.sendAll)
+      return this.failed(batch, error)
+    })
+  }
+
+  private counted<A, E>(call: Effect.Effect<A, E>): Effect.Effect<A, E> {
+    return Effect.suspend(() => {
+      this.calls++
+      return Effect.ensuring(
+        call,
+        Effect.sync(() => {
+          this.calls--
+        })
+      )
+    })
   }
 
   private answerAll(batch: ReadonlyArray<Item>, verdicts: ReadonlyArray<SettleVerdict>): Effect.Effect<void> {

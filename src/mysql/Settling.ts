@@ -10,6 +10,7 @@ import type { Renewal, Settlement, SettleVerdict } from "../JobStore.js"
 import type { Lease } from "../Lease.js"
 import type { StoreError } from "../QueueError.js"
 import type { Connections } from "./Connections.js"
+import * as Ends from "./Ends.js"
 import { idOf, isSet, ledgerOf, numberOf, stateOf } from "./JobRow.js"
 import type { MysqlFault } from "./MysqlFault.js"
 import type { OwnSession, Row } from "./Session.js"
@@ -37,6 +38,24 @@ export const isHeld = (row: Row | undefined, lease: Lease): row is Row =>
 /** Whether a statement has written all rows of a batch. */
 const writesAll = (session: OwnSession, statement: string, rows: number): Effect.Effect<boolean, MysqlFault> =>
   Effect.map(session.script([statement]), ([answer]) => answer?.affected === rows)
+
+/** Whether one statement has settled all of a batch just as it says. */
+const settlesAll = (
+  tables: Tables,
+  session: OwnSession,
+  batch: ReadonlyArray<Item>
+): Effect.Effect<boolean, MysqlFault> => {
+  const asText = () => writesAll(session, Statements.settle(tables, batch), batch.length)
+  return Option.match(Statements.completeValues(batch), {
+    onNone: asText,
+    onSome: ({ size, values }) =>
+      session.execute(Statements.complete(tables, size), values).pipe(
+        Effect.map(({ affected }) => affected === batch.length),
+        // A server that prepares no more (1461, 1615) still takes text; the settlement itself is not what it refuses.
+        Effect.catchIf(({ kind }) => kind === "other", asText)
+      )
+  })
+}
 
 /**
  * Locks and writes a batch: in one packet where nobody else holds one of its rows, and past those that somebody holds in two.
@@ -156,7 +175,7 @@ const settleBatch = (
   Effect.gen(function* () {
     // A cancel is never as nearly all are.
     const usual = batch.every(([, settlement]) => settlement._tag !== "Cancel")
-    if (usual && (yield* writesAll(session, Statements.settle(tables, batch), batch.length))) {
+    if (usual && (yield* settlesAll(tables, session, batch))) {
       return batch.map(([, settlement]): SettleVerdict => ({ _tag: "Recorded", state: stateSaid(settlement) }))
     }
     const leases = batch.map(([lease]) => lease)
@@ -184,7 +203,7 @@ const acts = {
   Release: "release"
 } as const satisfies { readonly [Tag in Exclude<Settlement["_tag"], "Cancel">]: Act }
 
-const stateSaid = (settlement: Settlement): JobState => stateByOutcome[Statements.outcomeOf(settlement)]
+const stateSaid = (settlement: Settlement): JobState => stateByOutcome[Ends.outcomeOf(settlement)]
 
 /** The state that a settlement led to, by the table of transitions, on what the locked read saw. */
 const stateAfter = (row: Row, settlement: Settlement): JobState =>
@@ -229,7 +248,7 @@ export const readBack = (row: Row | undefined, lease: Lease, settlement: Settlem
   }
   // A retry without budget is written as dead.
   const mine =
-    outcome === Statements.outcomeOf(settlement)
+    outcome === Ends.outcomeOf(settlement)
     || outcome === "canceled"
     || (outcome === "dead" && settlement._tag === "RetryLater")
   return mine ? { _tag: "Recorded", state: stateByOutcome[outcome] } : { _tag: "AlreadySettled" }

@@ -7,6 +7,7 @@ import { describe, expect, layer } from "@effect/vitest"
 import { Deferred, Duration, Effect, Exit, Fiber, Layer, Logger, Option, Random, Redacted, Ref, Schema } from "effect"
 import { Job, MysqlQueue, Queue, Worker } from "../../src/index.js"
 import { JobStore } from "../../src/JobStore.js"
+import * as Connections from "../../src/mysql/Connections.js"
 import { Database, database, outside } from "../support/Mysql.js"
 import { scene, succeeded } from "../support/QueueBehindProxy.js"
 import { queue } from "../support/QueueOnMysql.js"
@@ -224,6 +225,55 @@ layer(smallPools, { excludeTestServices: true, timeout: "2 minutes" })("a pool",
         { discard: true }
       )
       expect((yield* prepared) - before).toBeGreaterThan(25)
+    })
+  )
+
+  it.scoped("F9: completes jobs on a server that prepares nothing more", () =>
+    Effect.gen(function* () {
+      const { context, proxy, query } = yield* scene()
+      const job = Job.make("pools.unprepared", { payload: { n: Schema.Number }, queue: "pools.unprepared" })
+      let refused = 0
+      proxy.rules.push({
+        matches: /SET jobs\.attempts[\s\S]*CAST\(\? AS UNSIGNED\)/,
+        action: { errno: 1461, sqlState: "42000" },
+        onHit: () => refused++
+      })
+      const worker = Layer.provide(
+        Worker.layer({ jobs: [job] }),
+        job.toLayer(() => Effect.void)
+      )
+      yield* Effect.provide(Layer.build(worker), context)
+      yield* Effect.provide(Queue.enqueue(job, { n: 1 }), context)
+      const rows = yield* until(
+        query("SELECT state, error_code FROM leasehold_jobs WHERE queue = ?", [job.queue]),
+        ([row]) => Number(row?.["state"]) > 1
+      )
+      expect(rows).toEqual([{ state: 2, error_code: null }])
+      expect(refused).toBe(1)
+    })
+  )
+
+  it.scoped("F9: closes what it prepared first on a connection that has prepared many", () =>
+    Effect.gen(function* () {
+      const { url } = yield* Database
+      const connections = yield* Connections.make(
+        { url: Redacted.make(url) },
+        { size: 1, statementTimeout: Duration.seconds(5), settings: Connections.pinned }
+      )
+      const prepared = yield* connections.use((session) =>
+        Effect.gen(function* () {
+          for (let n = 0; n < 150; n++) {
+            const { rows } = yield* session.execute(`SELECT ? + ${n} AS sum`, ["1"])
+            expect(Number(rows[0]?.["sum"])).toBe(n + 1)
+          }
+          const [answer] = yield* session.script([
+            "SELECT COUNT(*) AS count FROM performance_schema.prepared_statements_instances AS s"
+              + " JOIN performance_schema.threads ON thread_id = owner_thread_id WHERE processlist_id = CONNECTION_ID()"
+          ])
+          return Number(answer?.rows[0]?.["count"])
+        })
+      )
+      expect(prepared).toBe(100)
     })
   )
 })

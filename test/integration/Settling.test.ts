@@ -26,7 +26,10 @@ const kinds: ReadonlyArray<Settlement> = [
   { _tag: "Snooze", delay: Duration.days(3_650) }
 ]
 
-const batches = [...kinds.map((kind) => [kind]), ...kinds.map((kind) => [kind, kind]), kinds]
+const nothing: Settlement = { _tag: "Complete", output: null }
+/** Small batches of these are prepared. */
+const plain = [1, 2, 3, 4].map((size) => Array.from({ length: size }, () => nothing))
+const batches = [...kinds.map((kind) => [kind]), ...kinds.map((kind) => [kind, kind]), kinds, ...plain]
 
 layer(storeOnMysql, { excludeTestServices: true, timeout: "2 minutes" })("a batch of settlements", (it) => {
   for (const budget of [2, 65_535, undefined]) {
@@ -46,7 +49,7 @@ layer(storeOnMysql, { excludeTestServices: true, timeout: "2 minutes" })("a batc
             const leases = (yield* take(count)).jobs.map(({ lease }) => lease)
             yield* query(
               "UPDATE leasehold_jobs SET error_code = 'old', error_message = 'older', enqueued_at = '2026-01-01',"
-                + " first_due_at = '2026-01-01', due_at = '2026-01-01', attempts = JSON_SET(attempts, '$[0].s', 'then')"
+                + " first_due_at = '2026-01-01', due_at = '2099-01-01', attempts = JSON_SET(attempts, '$[0].s', 'then')"
                 + ` WHERE queue = ? AND state = 1 AND id IN (${leases.map(({ jobId }) => jobId).join(", ")})`,
               [queue]
             )
@@ -58,13 +61,27 @@ layer(storeOnMysql, { excludeTestServices: true, timeout: "2 minutes" })("a batc
           .filter((name) => name !== "id")
           .map((name) => `CAST(${name} AS CHAR) AS ${name}`)
           .join(", ")
-        const write = (statement: typeof Settle.settle, leases: ReadonlyArray<Lease>, batch: typeof kinds) =>
+        type Ends = ReadonlyArray<readonly [Lease, Settlement]>
+        const prepared = (ends: Ends) =>
+          Option.match(Settle.completeValues(ends), {
+            onNone: () => Effect.dieMessage("These are not to be prepared"),
+            onSome: ({ size, values }) =>
+              Effect.gen(function* () {
+                const names = values.map((_, index) => `@value_${index}`)
+                yield* session.query("PREPARE complete FROM ?", [Settle.complete(tables, size)])
+                yield* session.query(`SET ${names.map((name) => `${name} = ?`).join(", ")}`, values)
+                yield* session.query(`EXECUTE complete USING ${names.join(", ")}`)
+              })
+          })
+        const text = (statement: typeof Settle.settle) => (ends: Ends) => session.query(statement(tables, ends))
+        const write = (
+          send: (ends: Ends) => Effect.Effect<unknown>,
+          leases: ReadonlyArray<Lease>,
+          batch: ReadonlyArray<Settlement>
+        ) =>
           Effect.gen(function* () {
-            yield* session.query(
-              statement(
-                tables,
-                leases.flatMap((lease, index) => (batch[index] === undefined ? [] : [[lease, batch[index]] as const]))
-              )
+            yield* send(
+              leases.flatMap((lease, index) => (batch[index] === undefined ? [] : [[lease, batch[index]] as const]))
             )
             const [counted] = yield* session.query("SELECT ROW_COUNT() AS written")
             expect(counted).toEqual({ written: leases.length })
@@ -75,13 +92,61 @@ layer(storeOnMysql, { excludeTestServices: true, timeout: "2 minutes" })("a batc
           })
         for (const batch of batches) {
           const [fast, slow] = [yield* hold(batch.length), yield* hold(batch.length)]
-          expect(yield* write(Settle.settle, fast, batch)).toEqual(yield* write(Settle.writeSettlements, slow, batch))
+          const rows = yield* write(text(Settle.writeSettlements), slow, batch)
+          expect(yield* write(text(Settle.settle), fast, batch)).toEqual(rows)
+          if (plain.some((one) => one === batch))
+            expect(yield* write(prepared, yield* hold(batch.length), batch)).toEqual(rows)
           // What is pending again is not to be taken by the next turn.
           yield* query("DELETE FROM leasehold_jobs WHERE queue = ?", [queue])
         }
       })
     )
   }
+
+  it.scoped("of two completions without output, one of which is not as it was, answers both as they are", () =>
+    Effect.gen(function* () {
+      const { elapse, enqueueMany, store, take } = yield* scene
+      const { query, url } = yield* Database
+      const stranger = yield* outside(url)
+      const fates: ReadonlyArray<
+        readonly [(lease: Lease) => Effect.Effect<unknown, unknown>, SettleVerdict, second?: Partial<Lease>]
+      > = [
+        [() => Effect.void, { _tag: "Recorded", state: "succeeded" }],
+        [({ jobId }) => store.cancel(jobId), { _tag: "Recorded", state: "canceled" }],
+        [({ jobId }) => query("DELETE FROM leasehold_jobs WHERE id = ?", [jobId]), { _tag: "Unknown" }],
+        [() => Effect.void, { _tag: "Lost", reason: "superseded" }, { worker: "worker-z" }],
+        [() => Effect.void, { _tag: "Unknown" }, { token: 7 }],
+        [
+          ({ jobId }) =>
+            stranger.query("START TRANSACTION; SELECT 1 FROM leasehold_jobs WHERE id = ? FOR UPDATE", [jobId]),
+          { _tag: "Busy" }
+        ]
+      ]
+      for (const [meet, verdict, changes] of fates) {
+        yield* enqueueMany(2)
+        const [first, second] = (yield* take(2)).jobs.map(({ lease }) => lease)
+        if (first === undefined || second === undefined) throw new Error("Two jobs were enqueued")
+        yield* meet(second)
+        const [took, verdicts] = yield* Effect.timed(
+          store.settle([
+            [first, nothing],
+            [{ ...second, ...changes }, nothing]
+          ])
+        )
+        expect(verdicts).toEqual([{ _tag: "Recorded", state: "succeeded" }, verdict])
+        expect(Duration.toMillis(took)).toBeLessThan(1_000)
+      }
+      yield* stranger.query("ROLLBACK")
+      // One whose lease was taken over, beside the three that are held still.
+      yield* enqueueMany(1)
+      const { jobs } = yield* take(1)
+      yield* elapse("61 seconds")
+      yield* take(4, { worker: "heir" })
+      expect(yield* store.settle(jobs.map(({ lease }) => [lease, nothing]))).toEqual([
+        { _tag: "Lost", reason: "superseded" }
+      ])
+    })
+  )
 
   it.scoped("of a hundred, of which each has another fate, answers each of them as it is", () =>
     Effect.gen(function* () {

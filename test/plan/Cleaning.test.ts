@@ -178,7 +178,7 @@ layer(store, { excludeTestServices: true, timeout: "14 minutes" })("cleaning", (
         yield* holder.query("START TRANSACTION")
         yield* holder.query("SELECT id FROM leasehold_refusals FOR UPDATE")
         const walking = yield* Effect.fork(walk)
-        yield* lockWaits(1)
+        yield* lockWaits(1, patience / 2)
 
         const left = countOf("queue = 'clean.old'")
         const waiting = yield* left
@@ -214,79 +214,86 @@ layer(store, { excludeTestServices: true, timeout: "14 minutes" })("cleaning", (
     patience
   )
 
-  it.scoped("M2: holds up nobody: a batch before its COMMIT leaves all verbs and another cleaner alone", () =>
-    Effect.gen(function* () {
-      const { cancel, claim, clean, enqueue, reap, renew, settle } = yield* JobStore
-      const session = yield* outside((yield* Database).url)
-      yield* walk
-      yield* seedMany(session, 2 * batchSize, columns, ended)
-      // Live jobs between the ones that are deleted, and behind them.
-      const jobs = yield* enqueue(Array.from({ length: 20 }, () => job("clean.beside")))
-      const cleaner = yield* outside((yield* Database).url)
-      // Somebody holds live jobs for long. With so few jobs in the table, reading all of them would seem the cheapest way.
-      const holder = yield* outside((yield* Database).url)
-      yield* holder.query("START TRANSACTION")
-      yield* holder.query("SELECT id FROM leasehold_jobs WHERE id IN (?) FOR UPDATE", [
-        jobs.slice(-5).map(({ id }) => id)
-      ])
-      const verbs = Effect.gen(function* () {
-        yield* enqueue([job("clean.beside")])
-        yield* enqueue([{ ...job("clean.beside"), idempotency: Option.some(yield* newKey) }])
-        const { jobs: claimed } = yield* claim(request("clean.beside", 3))
-        const leases = claimed.map(({ lease }) => lease)
-        expect(leases).toHaveLength(3)
-        yield* renew(leases, Duration.minutes(10))
-        yield* settle(leases.map((lease) => [lease, { _tag: "Complete", output: "1" }] as const))
-        yield* reap("", batchSize)
-      })
-      const beside = (statements: (ids: ReadonlyArray<JobId>) => ReadonlyArray<string>, isolation: string) =>
-        Effect.gen(function* () {
-          const ids = (yield* session.query(
-            `SELECT CAST(id AS CHAR) AS id FROM leasehold_jobs WHERE queue = 'clean.old' ORDER BY leasehold_jobs.id LIMIT ${batchSize}`
-          )).map(({ id }) => String(id) as JobId)
-          yield* cleaner.query(`SET SESSION transaction_isolation = '${isolation}'`)
-          yield* cleaner.query("START TRANSACTION")
-          yield* Effect.forEach(statements(ids), (statement) => cleaner.query(statement), { discard: true })
-          const fiber = yield* Effect.fork(Effect.timed(verbs))
-          const first = yield* Effect.raceFirst(
-            Effect.as(Fiber.await(fiber), true),
-            Effect.as(Effect.sleep("1 second"), false)
-          )
-          return { waited: !first, fiber }
+  it.scoped(
+    "M2: holds up nobody: a batch before its COMMIT leaves all verbs and another cleaner alone",
+    () =>
+      Effect.gen(function* () {
+        const { cancel, claim, clean, enqueue, reap, renew, settle } = yield* JobStore
+        const session = yield* outside((yield* Database).url)
+        yield* walk
+        yield* seedMany(session, 2 * batchSize, columns, ended)
+        // Live jobs between the ones that are deleted, and behind them.
+        const jobs = yield* enqueue(Array.from({ length: 20 }, () => job("clean.beside")))
+        const cleaner = yield* outside((yield* Database).url)
+        // Somebody holds live jobs for long. With so few jobs in the table, reading all of them would seem the cheapest way.
+        const holder = yield* outside((yield* Database).url)
+        yield* holder.query("START TRANSACTION")
+        yield* holder.query("SELECT id FROM leasehold_jobs WHERE id IN (?) FOR UPDATE", [
+          jobs.slice(-5).map(({ id }) => id)
+        ])
+        const verbs = Effect.gen(function* () {
+          yield* enqueue([job("clean.beside")])
+          yield* enqueue([{ ...job("clean.beside"), idempotency: Option.some(yield* newKey) }])
+          const { jobs: claimed } = yield* claim(request("clean.beside", 3))
+          const leases = claimed.map(({ lease }) => lease)
+          expect(leases).toHaveLength(3)
+          yield* renew(leases, Duration.minutes(10))
+          yield* settle(leases.map((lease) => [lease, { _tag: "Complete", output: "1" }] as const))
+          yield* reap("", batchSize)
         })
-      const held = yield* beside(
-        (ids) => [
-          Maintain.lockOutlived(tables, retention, ids),
-          Maintain.deleteRefusals(tables, ids),
-          Maintain.deleteJobs(tables, ids)
-        ],
-        "READ-COMMITTED"
-      )
-      expect(held.waited).toBe(false)
-      const locks = yield* cleaner.query(
-        "SELECT object_name AS name, COUNT(*) AS locks FROM performance_schema.data_locks WHERE lock_type = 'RECORD'"
-          + " AND thread_id = PS_CURRENT_THREAD_ID() GROUP BY 1"
-      )
-      expect(locks).toEqual([{ name: "leasehold_jobs", locks: batchSize }])
-      yield* Fiber.join(held.fiber)
-      const [took] = yield* Effect.timed(cancel(jobs.at(-6)?.id ?? ("0" as JobId)))
-      expect(Duration.toMillis(took)).toBeLessThan(500)
-      // The other cleaner deletes what this one does not hold, and waits for nobody.
-      const [elapsed, { cleaned }] = yield* Effect.timed(clean(retention, "", 3 * batchSize))
-      expect(cleaned).toBe(batchSize)
-      expect(Duration.toMillis(elapsed)).toBeLessThan(1_000)
-      yield* cleaner.query("ROLLBACK")
-      yield* holder.query("ROLLBACK")
-      // One DELETE for all that is old, as it is often written, at the server's default isolation: enqueues wait for its end.
-      const planted = yield* beside(
-        () => [`DELETE FROM leasehold_jobs WHERE finished_at < ${past} + INTERVAL 1 DAY`],
-        "REPEATABLE-READ"
-      )
-      expect(planted.waited).toBe(true)
-      yield* cleaner.query("ROLLBACK")
-      yield* Fiber.join(planted.fiber)
-      yield* walk
-    })
+        const beside = (statements: (ids: ReadonlyArray<JobId>) => ReadonlyArray<string>, isolation: string) =>
+          Effect.gen(function* () {
+            const ids = (yield* session.query(
+              `SELECT CAST(id AS CHAR) AS id FROM leasehold_jobs WHERE queue = 'clean.old' ORDER BY leasehold_jobs.id LIMIT ${batchSize}`
+            )).map(({ id }) => String(id) as JobId)
+            yield* cleaner.query(`SET SESSION transaction_isolation = '${isolation}'`)
+            yield* cleaner.query("START TRANSACTION")
+            yield* Effect.forEach(statements(ids), (statement) => cleaner.query(statement), { discard: true })
+            const fiber = yield* Effect.fork(Effect.timed(verbs))
+            const first = yield* Effect.raceFirst(
+              Effect.as(Fiber.await(fiber), true),
+              Effect.as(Effect.sleep("1 second"), false)
+            )
+            return { waited: !first, fiber }
+          })
+        const held = yield* beside(
+          (ids) => [
+            Maintain.lockOutlived(tables, retention, ids),
+            Maintain.deleteRefusals(tables, ids),
+            Maintain.deleteJobs(tables, ids)
+          ],
+          "READ-COMMITTED"
+        )
+        expect(held.waited).toBe(false)
+        const locks = yield* cleaner.query(
+          "SELECT object_name AS name, COUNT(*) AS locks FROM performance_schema.data_locks WHERE lock_type = 'RECORD'"
+            + " AND thread_id = PS_CURRENT_THREAD_ID() GROUP BY 1"
+        )
+        expect(locks).toEqual([{ name: "leasehold_jobs", locks: batchSize }])
+        yield* Fiber.join(held.fiber)
+        const [took] = yield* Effect.timed(cancel(jobs.at(-6)?.id ?? ("0" as JobId)))
+        expect(Duration.toMillis(took)).toBeLessThan(500)
+        // The other cleaner deletes what this one does not hold, and waits for nobody.
+        const [old] = yield* session.query(
+          "SELECT CAST(MIN(id) - 1 AS CHAR) AS before_first FROM leasehold_jobs WHERE queue = 'clean.old'"
+        )
+        const cursor = String(old?.["before_first"])
+        const [elapsed, { cleaned }] = yield* Effect.timed(clean(retention, cursor, 3 * batchSize))
+        expect(cleaned).toBe(batchSize)
+        expect(Duration.toMillis(elapsed)).toBeLessThan(1_000)
+        yield* cleaner.query("ROLLBACK")
+        yield* holder.query("ROLLBACK")
+        // One DELETE for all that is old, as it is often written, at the server's default isolation: enqueues wait for its end.
+        const planted = yield* beside(
+          () => [`DELETE FROM leasehold_jobs WHERE finished_at < ${past} + INTERVAL 1 DAY`],
+          "REPEATABLE-READ"
+        )
+        expect(planted.waited).toBe(true)
+        yield* cleaner.query("ROLLBACK")
+        yield* Fiber.join(planted.fiber)
+        yield* walk
+      }),
+    patience
   )
 })
 

@@ -136,6 +136,13 @@ const subjects = ({ ended, held }: Scene): { readonly [name: string]: Subject } 
       ),
       true
     ),
+    "settle.complete": {
+      ...byPrimary(Settle.complete(tables, 4), true, 4),
+      values: Option.match(Settle.completeValues(endsOf(held.slice(0, 4), () => null)), {
+        onNone: () => [],
+        onSome: ({ values }) => values
+      })
+    },
     "settle.settle": byPrimary(Settle.settle(tables, endsOf(held, String)), true),
     "settle.renew": byPrimary(Settle.renew(tables, leases(held), Duration.seconds(30)), true),
     "settle.writeSettlements": byPrimary(

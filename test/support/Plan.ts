@@ -73,10 +73,16 @@ export const measure = ({ query }: Outside, { isolation, statement, values = [] 
     )
     yield* query(`SET SESSION transaction_isolation = '${isolation}', time_zone = '+00:00'`)
     const plan = yield* query(`EXPLAIN FORMAT=TRADITIONAL ${statement}`, values)
+    const variables = values.map((_, index) => `@value_${index}`)
+    if (values.length > 0) {
+      yield* query("PREPARE measured FROM ?", [statement])
+      yield* query(`SET ${variables.map((name) => `${name} = ?`).join(", ")}`, values)
+    }
+    yield* query("START TRANSACTION")
     const zero = yield* counters
     const before = yield* counters
-    yield* query("START TRANSACTION")
-    const rows = yield* query(statement, values)
+    // Bound as the library binds them: the server plans a prepared statement before it knows its values.
+    const rows = yield* query(values.length > 0 ? `EXECUTE measured USING ${variables.join(", ")}` : statement)
     const after = yield* counters
     const locks = yield* query(
       "SELECT index_name AS name, COUNT(*) AS locks FROM performance_schema.data_locks"

@@ -1,7 +1,7 @@
 /**
  * What the server knows about the sessions of one test's database; other suites use the same server.
  */
-import { Effect } from "effect"
+import { type Duration, Effect } from "effect"
 import { Database } from "./Mysql.js"
 import { until } from "./Until.js"
 
@@ -26,11 +26,12 @@ export const openTransactions = numberFrom(
 )
 
 /** Waits until so many requests for row locks of this database wait for somebody else's. */
-export const lockWaits = (count: number) =>
+export const lockWaits = (count: number, within?: Duration.DurationInput) =>
   until(
     numberFrom(
       "SELECT COUNT(*) AS number FROM performance_schema.data_lock_waits JOIN performance_schema.data_locks"
         + " ON engine_lock_id = requesting_engine_lock_id WHERE object_schema = DATABASE()"
     ),
-    (waiting) => waiting >= count
+    (waiting) => waiting >= count,
+    within
   )

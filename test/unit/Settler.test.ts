@@ -94,6 +94,20 @@ describe("a settler", () => {
     })
   )
 
+  it.scoped("goes on beside a call that hangs with what did not fit into it", () =>
+    Effect.gen(function* () {
+      const { calls, settle } = yield* setUp((settlements) =>
+        settlements.some(([{ jobId }]) => jobId === "1") ? Effect.never : all(recorded)(settlements)
+      )
+      const fibers = yield* Effect.forEach(range(1, 250), (id) => Effect.fork(settle(holding(id))))
+      yield* TestClock.adjust(0)
+      expect(calls.map(({ length }) => length)).toEqual([100])
+      yield* TestClock.adjust("20 millis")
+      expect(calls.map(({ length }) => length)).toEqual([100, 100, 50])
+      expect(yield* Effect.forEach(fibers.slice(100), Fiber.join)).toHaveLength(150)
+    })
+  )
+
   it.scoped("sends a lone settlement at once also soon after others had gathered", () =>
     Effect.gen(function* () {
       const { calls, settle } = yield* setUp((settlements) => Effect.delay(all(recorded)(settlements), "2 millis"))
