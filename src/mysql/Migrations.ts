@@ -139,12 +139,16 @@ export const plan = (
 ): Effect.Effect<ReadonlyArray<Planned>, MigrationError | StoreError> =>
   Transaction.run(connections, "verify", "again", (session) =>
     Effect.gen(function* () {
-      const recorded = yield* readRecords(session, tables).pipe(
+      const [answer] = yield* session.script([`SELECT IS_USED_LOCK(${lockName(tables)}) IS NOT NULL AS busy`])
+      const underWay = Number(answer?.rows[0]?.["busy"]) === 1
+      const begun = yield* readRecords(session, tables).pipe(
         Effect.catchIf(
           (fault) => fault.kind === "missing",
           () => Effect.succeed<ReadonlyArray<Recorded>>([])
         )
       )
+      // While somebody migrates, the step that he is at is none to repair: it is missing still.
+      const recorded = begun.filter(({ done }) => done || !underWay)
       yield* check(shipped, recorded)
       return missingOf(shipped, recorded).map((step) => ({ name: step.name, statement: statementFor(step, tables) }))
     })

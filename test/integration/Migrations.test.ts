@@ -111,6 +111,21 @@ describe("migrations", () => {
     })
   )
 
+  it.scopedLive("that another process is in the middle of are missing, and nothing to repair", () =>
+    Effect.gen(function* () {
+      const { connections, outside, run, steps, tables } = yield* scene
+      yield* run
+      yield* outside.query("UPDATE leasehold_migrations SET done_at = NULL WHERE step = 3")
+      const verify = Effect.flip(Migrations.verify(connections, tables, steps))
+      yield* Migrations.locked(connections, tables, "migrate", () =>
+        Effect.map(Effect.exit(verify), (exit) =>
+          expect(exit).toMatchObject(Exit.succeed({ _tag: "SchemaOutdated", missing: ["0003_refusals"] }))
+        )
+      )
+      expect(yield* verify).toMatchObject({ _tag: "MigrationDirty", step: "0003_refusals" })
+    })
+  )
+
   it.scopedLive("whose text was edited after it was applied are refused", () =>
     Effect.gen(function* () {
       const { connections, run, steps, tables } = yield* scene
