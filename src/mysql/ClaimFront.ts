@@ -61,6 +61,7 @@ export interface ClaimFront {
 export const make = (): ClaimFront => {
   let marks: ReadonlyArray<Mark> = Array.from({ length: 10 }, () => ({ live: false, from: undefined }))
   let clock: Position | undefined
+  let clockRead = Number.NEGATIVE_INFINITY
   let hint: "none" | "given" | "followed" = "none"
   const budgets = { back: makeBudget("back"), full: makeBudget("full") }
   const mark = (priority: number, change: Mark) => {
@@ -88,7 +89,10 @@ export const make = (): ClaimFront => {
     },
     live: () => marks.flatMap(({ from, live }, priority) => (live ? [{ priority, from }] : [])),
     looked: ({ clock: seenAt, endedAt, found, reach, startedAt }) => {
+      // Looks beside each other may be answered in another order. New jobs come before marks of a time that has not come again.
+      const setBack = startedAt >= clockRead && clock !== undefined && isBefore(seenAt, clock)
       clock = seenAt
+      clockRead = endedAt
       hint = "none"
       // A full look is a look back, too.
       if (reach !== "near") budgets.back.spent(startedAt, endedAt)
@@ -97,8 +101,8 @@ export const make = (): ClaimFront => {
       marks = marks.map((old, priority) => {
         const position = seen.get(priority)
         if (position !== undefined) return { live: true, from: position }
-        // Only a look from the start says that nothing lies before the mark, which may then move back.
-        return { live: false, from: reach === "full" || isBefore(old.from, seenAt) ? seenAt : old.from }
+        // Else only a look from the start says that nothing lies before the mark, which may then move back.
+        return { live: false, from: setBack || reach === "full" || isBefore(old.from, seenAt) ? seenAt : old.from }
       })
     },
     claimed: (positions, exhausted) => {

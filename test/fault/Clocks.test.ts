@@ -51,6 +51,8 @@ describe("the server's clock", { concurrent: true }, () => {
         const enqueue = enqueueOn(job, context)
         // Two workers: what the one seems to have lost, the other would take.
         for (const workerId of ["one", "two"]) yield* work(handler, { lease: "4 seconds", workerId })
+        // Also where the test fails: else each worker would first wait for its handlers.
+        yield* Effect.addFinalizer(() => Deferred.succeed(release, undefined))
         yield* Effect.forEach(Array.from({ length: held }), (_, n) => enqueue(n))
         yield* until(Ref.get(runs), (count) => count === held)
         yield* set(seconds)

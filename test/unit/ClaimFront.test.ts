@@ -76,12 +76,37 @@ describe("where claims begin", () => {
 
   it("never moves back by a look that began at the mark, and does by a full one", () => {
     const front = ClaimFront.make()
-    front.looked({ reach: "full", startedAt: 0, endedAt: 1, found: [[5, at(30)]], clock: at(40, 0) })
+    front.looked({ reach: "full", startedAt: 0, endedAt: 1, found: [[5, at(30)]], clock: at(20, 0) })
     front.claimed([[5, at(30)]], true)
     front.looked({ reach: "near", startedAt: 2, endedAt: 3, found: [], clock: at(20, 0) })
     expect(front.lookAt(3).levels[5]).toEqual({ priority: 5, from: at(30) })
     front.looked({ reach: "full", startedAt: 60, endedAt: 61, found: [], clock: at(20, 0) })
     expect(front.lookAt(61).levels[5]).toEqual({ priority: 5, from: at(20, 0) })
+  })
+
+  it("moves back as soon as a look tells that the database's clock was set back", () => {
+    const front = ClaimFront.make()
+    // Dear ones, so that the next looks begin at the marks.
+    for (const startedAt of [0, 1_000]) {
+      const endedAt = startedAt + 1_000
+      front.looked({ reach: "full", startedAt, endedAt, found: [[5, at(50)]], clock: at(48, 0) })
+    }
+    front.claimed([[5, at(50)]], true)
+    const near = (
+      startedAt: number,
+      endedAt: number,
+      second: number,
+      found: ReadonlyArray<readonly [number, ReturnType<typeof at>]> = []
+    ) => {
+      expect(front.lookAt(startedAt).reach).toBe("near")
+      front.looked({ reach: "near", startedAt, endedAt, found, clock: at(second, 0) })
+      return front.lookAt(endedAt).levels[5]?.from
+    }
+    expect(near(2_010, 2_020, 49)).toEqual(at(50))
+    expect(near(2_030, 2_040, 20)).toEqual(at(20, 0))
+    // The answer of a look beside another one may only have been overtaken.
+    near(2_050, 2_080, 38, [[5, at(40)]])
+    expect(near(2_060, 2_090, 37)).toEqual(at(40))
   })
 
   it("is looked for from the start at most a twentieth of the time, and a hundredth where that is dear", () => {
