@@ -1,7 +1,9 @@
 /**
  * The client: enqueues jobs, asks about them, changes their fate, and claims them by hand.
  *
- * What reads or writes jobs joins the transaction that is open where it is called (law 6), unless its text says otherwise.
+ * What concerns single jobs joins the transaction that is open where it is called (law 6), unless its text says otherwise: enqueues,
+ * `get`, `find`, `cancel` and `retry`. What concerns many jobs or whole queues never does: `list`, `counts`, `retryAll`, `pause`,
+ * `resume` and `paused`.
  *
  * @module
  */
