@@ -66,7 +66,11 @@ export interface HandlerLease<Success> extends Lease {
   readonly attemptsLeft: Option.Option<number>
   /** Never succeeds; fails as soon as the lease is lost. Race it against work that must not outlive the lease. */
   readonly lost: Effect.Effect<never, LeaseLost>
-  /** Extends the lease by its full duration now. Not needed: a fiber renews it at every third of its duration. */
+  /**
+   * Extends the lease by its full duration now. Not needed: a fiber renews it at every third of its duration.
+   *
+   * `StoreUnavailable` with reason `lock_wait`: somebody has kept the job's row locked for half a second.
+   */
   readonly renew: Effect.Effect<void, LeaseLost | StoreError>
   /**
    * Runs `effect` and completes the job with its success, all in one transaction: the effect's writes through the same

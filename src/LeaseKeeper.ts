@@ -29,7 +29,10 @@ export interface Held {
   readonly lease: Lease.Lease
   /** Why nothing may be written under the lease any more; undefined while it is trusted at `at`, the present. */
   readonly distrust: (at: Lease.Instant) => LossReason | undefined
-  /** Renews this lease now. Fails with `LeaseLost` also when the job is to be canceled. */
+  /**
+   * Renews this lease now. Fails with `LeaseLost` also when the job is to be canceled, and with `StoreUnavailable` where
+   * somebody keeps the job's row locked for half a second.
+   */
   readonly renew: Effect.Effect<void, LeaseLost | StoreError>
   /**
    * Leaves the lease out of renewals while `effect` holds the job's row locked, and for good once it succeeds, since it
@@ -58,6 +61,8 @@ export interface LeaseKeeper {
 const batchSize = 1_000
 /** Calls that may be under way at once: one that hangs must not keep the next from trying another connection. */
 const mostCalls = 3
+/** How often a renewal by hand finds its row locked before it gives up: after 0.3 to 0.6 seconds. */
+const mostBusy = 6
 
 /**
  * A keeper of leases of one duration, for as long as the scope is open.
@@ -272,10 +277,22 @@ class Entry implements Held {
   }
 
   get renew(): Effect.Effect<void, LeaseLost | StoreError> {
+    return this.renewAfter(0)
+  }
+
+  /** Mostly the lock is that of another renewal of the same lease, the keeper's own for instance, and gone in a moment. */
+  private renewAfter(busy: number): Effect.Effect<void, LeaseLost | StoreError> {
     return Effect.flatMap(Lease.now, (at) => {
       const reason = this.distrust(at)
       if (reason !== undefined) return Effect.fail(this.lossDuring("renew", reason))
-      return Effect.flatMap(this.care.call([this]), ([renewal]) => this.verdict(renewal ?? { _tag: "Busy" }))
+      return Effect.flatMap(this.care.call([this]), ([renewal]) =>
+        (renewal === undefined || renewal._tag === "Busy") && busy < mostBusy
+          ? Effect.zipRight(
+              Timer.sleepSome(Duration.millis(10 * 2 ** busy), 0.5),
+              Effect.suspend(() => this.renewAfter(busy + 1))
+            )
+          : this.verdict(renewal ?? { _tag: "Busy" })
+      )
     })
   }
 

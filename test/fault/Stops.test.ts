@@ -94,7 +94,7 @@ for (const [name, services] of [
       Effect.gen(function* () {
         const { id } = yield* Queue.enqueue(Work, { millis: 0 })
         const first = yield* Queue.claim(Work, { lease: "30 seconds" })
-        yield* Effect.all([first.renew, first.renew, first.renew], { concurrency: "unbounded" })
+        yield* Effect.all(Effect.replicate(first.renew, 20), { concurrency: "unbounded" })
         yield* first.release
         expect(yield* Effect.flip(first.release)).toMatchObject({ _tag: "AlreadySettled" })
         const second = yield* Queue.claim(Work, { lease: "30 seconds" })

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "@effect/vitest"
-import { Deferred, Duration, Effect, Exit, Fiber, TestClock } from "effect"
+import { Deferred, Duration, Effect, Exit, Fiber, Option, TestClock } from "effect"
 import { JobId } from "../../src/JobRecord.js"
 import type { JobStore, Renewal } from "../../src/JobStore.js"
 import * as Lease from "../../src/Lease.js"
@@ -239,11 +239,27 @@ describe("a lease keeper", () => {
       yield* held.renew
       answer = { _tag: "Renewed", cancelRequested: true }
       expect(yield* Effect.flip(held.renew)).toMatchObject({ _tag: "LeaseLost", reason: "canceled" })
-      answer = { _tag: "Busy" }
-      expect(yield* Effect.flip(held.renew)).toMatchObject({ _tag: "StoreUnavailable", reason: "lock_wait" })
       answer = { _tag: "Lost", reason: "superseded" }
       expect(yield* Effect.flip(held.renew)).toMatchObject({ _tag: "LeaseLost", reason: "superseded" })
       expect(yield* Effect.flip(held.renew)).toMatchObject({ _tag: "LeaseLost", reason: "superseded" })
+    })
+  )
+
+  it.scoped("renews by hand past a lock that is held for a moment, and says so when it is held for longer", () =>
+    Effect.gen(function* () {
+      let locked = 3
+      const { calls, hold } = yield* setUp((leases) =>
+        Effect.sync(() => leases.map((): Renewal => (locked-- > 0 ? { _tag: "Busy" } : renewed)))
+      )
+      const held = yield* hold(1)
+      const short = yield* Effect.fork(held.renew)
+      yield* TestClock.adjust("70 millis")
+      expect(yield* Fiber.poll(short)).toEqual(Option.some(Exit.void))
+      expect(calls).toHaveLength(4)
+      locked = Number.POSITIVE_INFINITY
+      const long = yield* Effect.fork(Effect.flip(held.renew))
+      yield* TestClock.adjust("630 millis")
+      expect(yield* Fiber.join(long)).toMatchObject({ _tag: "StoreUnavailable", reason: "lock_wait" })
     })
   )
 
