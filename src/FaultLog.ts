@@ -12,7 +12,7 @@ export interface FaultLog {
   readonly recovered: Effect.Effect<void>
   /** The row of faults that has not ended; undefined where the last call was answered. */
   readonly current: () => Row | undefined
-  /** Forgets the row: nobody waits any more for what met these faults, so nothing will tell whether they go on. */
+  /** Forgets the row: nobody waits for what met these faults, so nothing tells whether they go on. */
   readonly forget: () => void
 }
 

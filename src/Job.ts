@@ -3,10 +3,11 @@
  *
  * @module
  */
-import { Context, Duration, Effect, Either, type Exit, identity, Layer, Option, Schema, type Scope } from "effect"
+import { Context, Duration, Effect, Either, type Exit, Layer, Option, Schema, type Scope } from "effect"
 import { type JobFailure, toOutcome, type Verdict } from "./JobFailure.js"
+import type { JobId } from "./JobRecord.js"
 import type { HandlerLease, SettleError } from "./Lease.js"
-import { Completed, Dead, fromExit, type Interruption, type Outcome } from "./Outcome.js"
+import { Completed, Dead, fromExit, type Interpreter, type Interruption, type Outcome } from "./Outcome.js"
 import * as Payload from "./Payload.js"
 import { InvalidName, InvalidOption, PayloadInvalid } from "./QueueError.js"
 import * as RetryPolicy from "./RetryPolicy.js"
@@ -227,42 +228,80 @@ const performWith =
   <Type extends string, P, S, E>(job: Job<Type, P, S, E>, handle: Handler<P, S, E, Scope.Scope>): Runnable["perform"] =>
   (stored, lease, run) =>
     run(
-      Effect.matchEffect(job.payload.decodeVersion(stored.payload, stored.payloadVersion), {
-        onFailure: (error) => Effect.succeed(Either.left(Dead({ code: "payload_invalid", message: error.message }))),
-        onSuccess: (payload) => Effect.map(handle(payload, handlerLease(job, lease)), Either.right)
-      }),
+      handled(job.payload.decodeVersion(stored.payload, stored.payloadVersion), (payload) =>
+        handle(payload, new TypedLease(job, lease))
+      ),
       (exit: Exit.Exit<Either.Either<S, Outcome>, E | JobFailure>, interruption, outputLimit) =>
-        fromExit(exit, interruption, {
-          success: Either.match({ onLeft: identity, onRight: (value) => encodeOutput(job, value, outputLimit) }),
-          failure: (error) => toOutcome(error as { readonly _tag: string }, job.failures)
-        })
+        fromExit(exit, interruption, new Interpretation(job, outputLimit))
     )
+
+/** Left: what the attempt came to before its handler was asked. */
+const handled = <P, S, E, R>(
+  decoded: Effect.Effect<P, PayloadInvalid>,
+  handle: (payload: P) => Effect.Effect<S, E, R>
+): Effect.Effect<Either.Either<S, Outcome>, E, R> => {
+  const answered = (payload: P) => Effect.map(handle(payload), (value) => Either.right(value))
+  const undecoded = (error: PayloadInvalid) =>
+    Effect.succeed(Either.left(Dead({ code: "payload_invalid", message: error.message })))
+  // Nearly every payload is decoded at once.
+  if (!Payload.isImmediate(decoded)) return Effect.matchEffect(decoded, { onFailure: undecoded, onSuccess: answered })
+  return Either.isRight(decoded) ? Effect.suspend(() => answered(decoded.right)) : undecoded(decoded.left)
+}
+
+class Interpretation<Type extends string, P, S, E> implements Interpreter<Either.Either<S, Outcome>, E | JobFailure> {
+  constructor(
+    private readonly job: Job<Type, P, S, E>,
+    private readonly outputLimit: number
+  ) {}
+
+  success(value: Either.Either<S, Outcome>): Outcome {
+    return Either.isRight(value) ? encodeOutput(this.job, value.right, this.outputLimit) : value.left
+  }
+
+  failure(error: E | JobFailure): Option.Option<Outcome> {
+    return toOutcome(error as { readonly _tag: string }, this.job.failures)
+  }
+}
 
 /** The work is done and would be done again by a retry, with the same output: so the job ends, and says why it has none. */
-const encodeOutput = <Type extends string, P, S, E>(job: Job<Type, P, S, E>, value: S, limit: number): Outcome =>
-  job.success.encode(value).pipe(
-    Either.flatMap((text) => Payload.checkSize(text, job.type, "output", limit)),
-    Either.match({
-      onLeft: (error) => Dead({ code: "output_invalid", message: error.message }),
-      onRight: (output) => Completed({ output })
-    })
+const encodeOutput = <Type extends string, P, S, E>(job: Job<Type, P, S, E>, value: S, limit: number): Outcome => {
+  const encoded = Either.flatMap(job.success.encode(value), (text) =>
+    Payload.checkSize(text, job.type, "output", limit)
   )
+  return Either.isRight(encoded)
+    ? Completed({ output: encoded.right })
+    : Dead({ code: "output_invalid", message: encoded.left.message })
+}
 
-const handlerLease = <Type extends string, P, S, E>(job: Job<Type, P, S, E>, lease: AttemptLease): HandlerLease<S> => ({
-  jobId: lease.jobId,
-  token: lease.token,
-  attempt: lease.attempt,
-  worker: lease.worker,
-  jobType: lease.jobType,
-  queue: lease.queue,
-  attemptsLeft: lease.attemptsLeft,
-  lost: lease.lost,
-  renew: lease.renew,
-  completeWith: (effect) =>
-    lease.completeEncoded(
-      Effect.flatMap(effect, (value) => Effect.map(outputText(job, value), (output) => [output, value] as const))
-    )
-})
+/** As the handler sees its lease: with `completeWith` on results that are not encoded yet. */
+class TypedLease<Type extends string, P, S, E> implements HandlerLease<S> {
+  readonly jobId: JobId
+  readonly token: number
+  readonly attempt: number
+  readonly worker: string
+  readonly jobType: string
+  readonly queue: string
+  readonly attemptsLeft: Option.Option<number>
+  readonly lost: HandlerLease<S>["lost"]
+  readonly renew: HandlerLease<S>["renew"]
+  readonly completeWith: HandlerLease<S>["completeWith"]
+
+  constructor(job: Job<Type, P, S, E>, lease: AttemptLease) {
+    this.jobId = lease.jobId
+    this.token = lease.token
+    this.attempt = lease.attempt
+    this.worker = lease.worker
+    this.jobType = lease.jobType
+    this.queue = lease.queue
+    this.attemptsLeft = lease.attemptsLeft
+    this.lost = lease.lost
+    this.renew = lease.renew
+    this.completeWith = (effect) =>
+      lease.completeEncoded(
+        Effect.flatMap(effect, (value) => Effect.map(outputText(job, value), (output) => [output, value] as const))
+      )
+  }
+}
 
 /** An output as text, for a settlement by hand: what is over the limit is `PayloadInvalid`, too. */
 export const outputText = <Type extends string, P, S, E>(

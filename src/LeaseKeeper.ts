@@ -12,6 +12,7 @@ import type { JobStore, Renewal } from "./JobStore.js"
 import * as Lease from "./Lease.js"
 import * as Metrics from "./Metrics.js"
 import { type StoreError, StoreUnavailable } from "./QueueError.js"
+import { type Place, Roster } from "./Roster.js"
 import * as Timer from "./Timer.js"
 
 export type LossReason = LeaseLost["reason"]
@@ -131,7 +132,7 @@ const watch = (care: Care): Effect.Effect<never> =>
 
 /** All leases in one keeper's care. */
 class Care {
-  readonly entries = new Set<Entry>()
+  readonly entries = new Roster<Entry>()
   readonly holdsSome = Effect.unsafeMakeLatch(false)
   readonly faults = FaultLog.make("renew")
   /** Calls under way. */
@@ -147,7 +148,7 @@ class Care {
 
   hold(lease: Lease.Lease, window: Lease.TrustWindow, holder: Holder): Held {
     const entry = new Entry(this, lease, window, holder)
-    this.entries.add(entry)
+    entry.place = this.entries.add(entry)
     this.holdsSome.unsafeOpen()
     const ends = window.openedAt.monotonic + Duration.toMillis(window.length)
     if (ends < this.watchedUntil) {
@@ -162,7 +163,7 @@ class Care {
   }
 
   remove(entry: Entry): void {
-    this.entries.delete(entry)
+    if (entry.place !== undefined) this.entries.remove(entry.place)
     if (this.entries.size === 0) this.holdsSome.unsafeClose()
   }
 
@@ -260,6 +261,8 @@ class Care {
 }
 
 class Entry implements Held {
+  /** Its place among those in care; left when the care ends. */
+  place: Place<Entry> | undefined
   locked = false
   private concluded = false
   private canceled = false
@@ -311,6 +314,10 @@ class Entry implements Held {
     this.concluded = true
   }
 
+  private get cared(): boolean {
+    return this.place?.roster !== undefined
+  }
+
   forget(): void {
     this.care.remove(this)
   }
@@ -334,7 +341,7 @@ class Entry implements Held {
   answered(renewal: Renewal, window: Lease.TrustWindow): Effect.Effect<void> {
     return Effect.suspend(() => {
       const counted = Metric.update(outcomes[renewal._tag], 1)
-      if (!this.care.entries.has(this) || this.locked || renewal._tag === "Busy") return counted
+      if (!this.cared || this.locked || renewal._tag === "Busy") return counted
       if (renewal._tag === "Lost") {
         return this.concluded ? counted : Effect.zipRight(counted, this.lose(renewal.reason))
       }
@@ -347,7 +354,7 @@ class Entry implements Held {
 
   lose(reason: LossReason): Effect.Effect<void> {
     return Effect.suspend(() => {
-      if (this.lostReason !== undefined || !this.care.entries.has(this)) return Effect.void
+      if (this.lostReason !== undefined || !this.cared) return Effect.void
       this.lostReason = reason
       this.care.remove(this)
       return this.holder.lost(reason)

@@ -75,7 +75,9 @@ export const fromExit = <A, E>(
   interpret: Interpreter<A, E>
 ): Option.Option<Outcome> => {
   if (Option.contains(interruption, "lost")) return Option.none()
-  const failures = Exit.isFailure(exit) ? Array.from(Cause.failures(exit.cause), interpret.failure) : []
+  const failures = Exit.isFailure(exit)
+    ? Array.from(Cause.failures(exit.cause), (error) => interpret.failure(error))
+    : []
   if (failures.some(Option.isNone)) return Option.none()
   if (Option.contains(interruption, "canceled")) return Option.some(Canceled())
   if (Option.contains(interruption, "timeout")) return Option.some(timedOut)

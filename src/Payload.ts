@@ -75,7 +75,7 @@ export const codec = <A, I>(schema: Schema.Schema<A, I>, jobType: string, part: 
 }
 
 /** An `Either` is an effect that has its answer already. */
-const isImmediate = <A, E>(effect: Effect.Effect<A, E>): effect is Either.Either<A, E> => Either.isEither(effect)
+export const isImmediate = <A, E>(effect: Effect.Effect<A, E>): effect is Either.Either<A, E> => Either.isEither(effect)
 
 /** Where an encoded value does not survive JSON; undefined where it does. */
 const findFlaw = (value: unknown, place: string, depth: number): string | undefined => {

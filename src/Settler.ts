@@ -15,6 +15,7 @@ import type { Held, LossReason } from "./LeaseKeeper.js"
 import type { Outcome } from "./Outcome.js"
 import { AlreadySettled, OutcomeUnknown, type StoreError } from "./QueueError.js"
 import * as RetryPolicy from "./RetryPolicy.js"
+import { type Place, Roster } from "./Roster.js"
 import * as Timer from "./Timer.js"
 import * as TraceContext from "./TraceContext.js"
 
@@ -54,22 +55,34 @@ const mostCalls = 2
  * flush to disk whatever its size. They wait no longer than this for it.
  */
 const longestGathering = Duration.millis(20)
-interface Item {
-  readonly held: Held
-  settlement: Settlement
-  readonly verb: string
-  /** Answers whoever waits. At most once. */
-  readonly answer: Answer
-  tries: number
-  rejections: number
+
+class Item {
+  tries = 0
+  rejections = 0
   /** An answer was lost and not found again, so whether it is written is not known. */
-  unknown: boolean
+  unknown = false
+  private readonly place: Place<Item>
+
+  constructor(
+    readonly held: Held,
+    public settlement: Settlement,
+    readonly verb: string,
+    private readonly waiter: Answer,
+    private readonly open: Roster<Item>
+  ) {
+    this.place = open.add(this)
+  }
+
+  /** Answers whoever waits. At most once. */
+  answer(exit: Exit.Exit<JobState, SettlementLost>): void {
+    if (this.open.remove(this.place)) this.waiter(exit)
+  }
 }
 
 /** A settler for as long as the scope is open. */
 export const make = (store: JobStore["Type"]): Effect.Effect<Settler, never, Scope.Scope> =>
   Effect.gen(function* () {
-    const open = new Set<Item>()
+    const open = new Roster<Item>()
     // Last of all: nobody waits for a settler that is gone.
     yield* Effect.addFinalizer(() =>
       Effect.sync(() => {
@@ -81,27 +94,17 @@ export const make = (store: JobStore["Type"]): Effect.Effect<Settler, never, Sco
     // A call that hangs must not hold up the end of the scope.
     yield* Effect.addFinalizer(() => Effect.forkDaemon(Scope.close(calls, Exit.void)))
     const fork = yield* store.detached(Effect.interruptible(FiberSet.runtime(fibers)<never>()))
-    const sender = new Sender(
-      store,
-      yield* TraceContext.isCollected,
-      (effect) => void fork(effect),
-      (item) => open.has(item)
-    )
+    const sender = new Sender(store, yield* TraceContext.isCollected, (effect) => void fork(effect))
     const send: Settler["send"] = (held, settlement, verb, answer) => {
-      const once: Answer = (exit) => {
-        if (!open.delete(item)) return
-        if (open.size === 0) sender.faults.forget()
-        answer(exit)
-      }
-      const item: Item = { held, settlement, verb, answer: once, tries: 0, rejections: 0, unknown: false }
-      open.add(item)
+      // What nobody waits for any more tells nothing about this one.
+      if (open.size === 0) sender.faults.forget()
       held.conclude()
-      sender.add(item)
+      sender.add(new Item(held, settlement, verb, answer, open))
     }
     return {
       send,
       settle: (held, settlement, verb) => Effect.async((resume) => send(held, settlement, verb, resume)),
-      faults: sender.faults.current
+      faults: () => (open.size === 0 ? undefined : sender.faults.current())
     }
   })
 
@@ -116,8 +119,7 @@ class Sender {
   constructor(
     private readonly store: JobStore["Type"],
     private readonly traced: boolean,
-    private readonly fork: (effect: Effect.Effect<void>) => void,
-    private readonly isOpen: (item: Item) => boolean
+    private readonly fork: (effect: Effect.Effect<void>) => void
   ) {}
 
   add(item: Item): void {
@@ -272,7 +274,7 @@ class Sender {
       message: "The database refused to store the outcome"
     }
     return Effect.map(this.sendTrusted([item]), () => {
-      if (this.isOpen(item)) item.settlement = own
+      item.settlement = own
     })
   }
 

@@ -7,7 +7,7 @@ import type { Claimed, ClaimRequest, EndedJob, NewJob } from "../JobStore.js"
 import type { StoreError } from "../QueueError.js"
 import * as ClaimFront from "./ClaimFront.js"
 import type { Connections } from "./Connections.js"
-import { idOf, isSet, numberOf, stateOf, toClaimed } from "./JobRow.js"
+import { idOf, isSet, LockedJob, numberOf, stateOf } from "./JobRow.js"
 import type { MysqlFault } from "./MysqlFault.js"
 import type { OwnSession, Row } from "./Session.js"
 import * as Statements from "./statements/claim.js"
@@ -152,7 +152,7 @@ const lockAndTake = (
       exhausted
     )
     return {
-      jobs: taken.map((row) => toClaimed(row, request.queue, request.worker)),
+      jobs: taken.map((row) => new LockedJob(row, request.queue, request.worker)),
       ended: vanished.map(
         (row): EndedJob => ({
           id: idOf(row),

@@ -5,6 +5,7 @@ import { DateTime, Duration, Option, Schema } from "effect"
 import type { Attempt, AttemptOutcome } from "../Attempt.js"
 import { JobId, type JobRecord, type JobState } from "../JobRecord.js"
 import type { ClaimedJob } from "../JobStore.js"
+import type { Lease } from "../Lease.js"
 import type { Row } from "./Session.js"
 
 export const stateNumbers: { readonly [State in JobState]: number } = {
@@ -49,18 +50,48 @@ const withMicros = (date: DateTime.Utc, micros: number): DateTime.Utc =>
 export const timeOf = (row: Row, column: string): DateTime.Utc => dateOf(String(row[column]))
 
 /** A locked row of the claim, as the job that the caller holds once the claim is committed. */
-export const toClaimed = (row: Row, queue: string, worker: string): ClaimedJob => ({
-  lease: { jobId: idOf(row), token: Number(row["token"]) + 1, attempt: Number(row["attempt"]) + 1, worker },
-  queue,
-  type: String(row["type"]),
-  priority: Number(row["priority"]),
-  payload: payloadOf(row),
-  payloadVersion: Number(row["payload_version"]),
-  attemptsLeft: Option.map(numberOf(row, "attempts_left"), (left) => Math.max(0, left - 1)),
-  maxAttempts: numberOf(row, "max_attempts"),
-  waited: Duration.millis(Number(row["waited"]) / 1_000),
-  traceContext: textOf(row, "trace_context")
-})
+export class LockedJob implements ClaimedJob {
+  readonly lease: Lease
+  readonly type: string
+  readonly priority: number
+  readonly payload: string | null
+  readonly payloadVersion: number
+  readonly attemptsLeft: Option.Option<number>
+  readonly maxAttempts: Option.Option<number>
+  readonly waited: Duration.Duration
+  readonly traceContext: Option.Option<string>
+
+  constructor(
+    row: Row,
+    readonly queue: string,
+    worker: string
+  ) {
+    this.lease = new NextLease(row, worker)
+    this.type = String(row["type"])
+    this.priority = Number(row["priority"])
+    this.payload = payloadOf(row)
+    this.payloadVersion = Number(row["payload_version"])
+    this.attemptsLeft = Option.map(numberOf(row, "attempts_left"), (left) => Math.max(0, left - 1))
+    this.maxAttempts = numberOf(row, "max_attempts")
+    this.waited = Duration.millis(Number(row["waited"]) / 1_000)
+    this.traceContext = textOf(row, "trace_context")
+  }
+}
+
+class NextLease implements Lease {
+  readonly jobId: JobId
+  readonly token: number
+  readonly attempt: number
+
+  constructor(
+    row: Row,
+    readonly worker: string
+  ) {
+    this.jobId = idOf(row)
+    this.token = Number(row["token"]) + 1
+    this.attempt = Number(row["attempt"]) + 1
+  }
+}
 
 export const toRecord = (row: Row): JobRecord => ({
   id: idOf(row),

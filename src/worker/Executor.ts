@@ -5,12 +5,13 @@ import { type Cause, Deferred, Effect, Exit, FiberId, type Scope } from "effect"
 import type { JobId } from "../JobRecord.js"
 import type { ClaimedJob } from "../JobStore.js"
 import type * as Lease from "../Lease.js"
+import { Roster } from "../Roster.js"
 import * as TraceContext from "../TraceContext.js"
 import { AttemptRuntime } from "./AttemptRuntime.js"
-import { type Kind, Life, type Surroundings } from "./Life.js"
+import { Claim, type Kind, Life, type Surroundings } from "./Life.js"
 
 export class Executor {
-  private readonly underWay = new Set<Life>()
+  private readonly underWay = new Roster<Life>()
   /** Jobs that were not settled because the worker stopped. Their leases lapse on their own. */
   private readonly left: Array<JobId> = []
   private readonly idle = Effect.unsafeMakeLatch(true)
@@ -59,8 +60,8 @@ export class Executor {
   start(kind: Kind, job: ClaimedJob, window: Lease.TrustWindow, scope: Scope.CloseableScope): void {
     const runtime = this.runtimes.get(kind)
     if (runtime === undefined) throw new Error(`An attempt of a job of type ${job.type} was started elsewhere`)
-    const life = new Life(this.around, { job, kind, runtime, window, scope })
-    this.underWay.add(life)
+    const life = new Life(this.around, new Claim(job, kind, runtime, window, scope))
+    life.underWay = this.underWay.add(life)
     this.idle.unsafeClose()
     this.around.slots.enter(life)
   }
@@ -68,12 +69,12 @@ export class Executor {
   /** Tells every attempt that the worker stops: those that wait are given back, handlers are interrupted. */
   get stopAll(): Effect.Effect<void> {
     return Effect.sync(() => {
-      for (const life of Array.from(this.underWay)) life.interrupt("shutdown")
+      for (const life of this.underWay) life.interrupt("shutdown")
     })
   }
 
   private ended(life: Life): void {
-    this.underWay.delete(life)
+    if (life.underWay !== undefined) this.underWay.remove(life.underWay)
     if (life.left) this.left.push(life.job.lease.jobId)
     if (this.underWay.size === 0) this.idle.unsafeOpen()
   }

@@ -22,15 +22,17 @@ import type * as Job from "../Job.js"
 import { LeaseLost } from "../JobFailure.js"
 import type { JobState } from "../JobRecord.js"
 import type { ClaimedJob, JobStore, Settlement } from "../JobStore.js"
-import * as Lease from "../Lease.js"
+import type * as Lease from "../Lease.js"
 import type { Held, LeaseKeeper } from "../LeaseKeeper.js"
 import * as Metrics from "../Metrics.js"
 import { Canceled, fromExit, type Interruption, type Outcome, Released } from "../Outcome.js"
+import type { Place } from "../Roster.js"
 import { type SettlementLost, type Settler, toSettlement } from "../Settler.js"
 import type { AttemptRuntime } from "./AttemptRuntime.js"
+import { HandlersLease } from "./HandlersLease.js"
 import * as Report from "./Report.js"
 import type { Slots, Ticket, TurnedAway } from "./Slots.js"
-import { Supervision } from "./Supervision.js"
+import { type Supervised, Supervision } from "./Supervision.js"
 
 /** What a worker knows about one type of job. */
 export interface Kind {
@@ -59,19 +61,26 @@ export interface Surroundings {
 }
 
 /** One claimed job, and what its attempt runs in. */
-export interface Claim {
-  readonly job: ClaimedJob
-  readonly kind: Kind
-  readonly runtime: AttemptRuntime
-  /** Opened when the claim was sent. */
-  readonly window: Lease.TrustWindow
-  /** Closed when the handler has ended. */
-  readonly scope: Scope.CloseableScope
+export class Claim {
+  /**
+   * @param window opened when the claim was sent
+   * @param scope closed when the handler has ended
+   */
+  constructor(
+    readonly job: ClaimedJob,
+    readonly kind: Kind,
+    readonly runtime: AttemptRuntime,
+    readonly window: Lease.TrustWindow,
+    readonly scope: Scope.CloseableScope
+  ) {}
 }
 
-export class Life implements Ticket {
+export class Life implements Ticket, Supervised {
   /** When it began to wait for a slot, in milliseconds. */
   readonly since: number
+  inLine: Place<Ticket> | undefined
+  /** Where the executor counts it. */
+  underWay: Place<Life> | undefined
   readonly job: ClaimedJob
   readonly metrics: Metrics.JobMetrics
   private readonly supervision: Supervision
@@ -93,19 +102,24 @@ export class Life implements Ticket {
     this.job = job
     this.metrics = kind.metrics
     this.since = around.clock.unsafeCurrentTimeMillis()
-    this.supervision = new Supervision({
-      lease: job.lease,
-      timeout: kind.runnable.job.timeout,
-      grace: around.interruptGrace,
-      fork: (effect) => this.fork(effect),
-      turnAway: (reason) => around.slots.withdraw(this, reason),
-      giveUp: () => this.guarded(() => this.giveUp())
-    })
+    this.supervision = new Supervision(this)
     this.held = around.keeper.hold(job.lease, window, this.supervision)
   }
 
   get labels(): Metrics.Labels {
     return this.around.labels
+  }
+
+  get lease(): Lease.Lease {
+    return this.job.lease
+  }
+
+  get timeout(): Option.Option<Duration.Duration> {
+    return this.claim.kind.runnable.job.timeout
+  }
+
+  get grace(): Duration.Duration {
+    return this.around.interruptGrace
   }
 
   /** Ends the attempt for that reason, where it has not ended; returns at once. */
@@ -120,7 +134,10 @@ export class Life implements Ticket {
       const { kind, runtime, scope } = this.claim
       this.started = around.clock.unsafeCurrentTimeMillis()
       around.slots.countSlot(1)
-      kind.runnable.perform(job, this.lease, (handler, judge) => {
+      const lease = new HandlersLease(job, this.held, supervision, around.store, () => {
+        this.completed = true
+      })
+      kind.runnable.perform(job, lease, (handler, judge) => {
         const scoped = Effect.onExit(handler, (exit) => Scope.close(scope, exit))
         const seen = around.traced ? Report.inSpan(job, scoped) : scoped
         supervision.supervise(
@@ -141,8 +158,13 @@ export class Life implements Ticket {
     )
   }
 
+  /** It takes itself out of the line. */
+  withdraw(reason: Interruption): void {
+    this.around.slots.withdraw(this, reason)
+  }
+
   /** Starts an effect in the attempt's surroundings, where it can not be interrupted. */
-  private fork<A, E>(effect: Effect.Effect<A, E, Scope.Scope>): Fiber.RuntimeFiber<A, E> {
+  fork<A, E>(effect: Effect.Effect<A, E, Scope.Scope>): Fiber.RuntimeFiber<A, E> {
     const { runtime, scope } = this.claim
     this.annotations ??= runtime.annotate(Report.annotationsOfJob(this.job))
     return runtime.fork(effect, this.annotations, scope)
@@ -161,7 +183,11 @@ export class Life implements Ticket {
   }
 
   /** Goes on without a handler that ignores its interruption. */
-  private giveUp(): void {
+  giveUp(): void {
+    this.guarded(() => this.goOnWithout())
+  }
+
+  private goOnWithout(): void {
     const ran = this.leaveSlot()
     this.countStuck(1)
     this.log(LogLevel.Warning, () => Effect.logWarning("The handler ignores its interruption and was given up"))
@@ -188,37 +214,6 @@ export class Life implements Ticket {
 
   private countStuck(change: 1 | -1): void {
     Metrics.bind(Metrics.stuckHandlers, { queue: this.job.queue }).unsafeModify(change, this.around.labels)
-  }
-
-  /** What the handler gets beside the payload. */
-  private get lease(): Job.AttemptLease {
-    const { held, job, supervision } = this
-    const { attempt, jobId, token, worker } = job.lease
-    return {
-      jobId,
-      token,
-      attempt,
-      worker,
-      jobType: job.type,
-      queue: job.queue,
-      attemptsLeft: job.attemptsLeft,
-      lost: supervision.lostLease,
-      renew: held.renew,
-      completeEncoded: (effect) =>
-        Effect.uninterruptibleMask((restore) =>
-          Effect.flatMap(Lease.now, (at) => {
-            const reason = held.distrust(at)
-            if (reason !== undefined) {
-              return Effect.fail(new LeaseLost({ jobId, token, during: "completeWith", reason }))
-            }
-            return Effect.tap(held.whileLocked(restore(this.around.store.completeWith(job.lease, effect))), () =>
-              Effect.sync(() => {
-                this.completed = true
-              })
-            )
-          })
-        )
-    }
   }
 
   /** Writes what the attempt came to, or leaves its lease alone where nothing may be written. */

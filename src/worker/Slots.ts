@@ -7,6 +7,7 @@
 import { Effect, type Metric } from "effect"
 import * as Metrics from "../Metrics.js"
 import type { Interruption } from "../Outcome.js"
+import { type Place, Roster } from "../Roster.js"
 
 /** Why a claimed job that waits gets no slot. `idle`: it waited too long. */
 export type TurnedAway = "idle" | Interruption
@@ -15,6 +16,8 @@ export type TurnedAway = "idle" | Interruption
 export interface Ticket {
   /** When it came, in milliseconds. */
   readonly since: number
+  /** Where it waits; kept by the slots. */
+  inLine: Place<Ticket> | undefined
   readonly begin: () => void
   readonly turnAway: (reason: TurnedAway) => void
 }
@@ -27,7 +30,7 @@ const mostPatience = 1_000
 export class Slots {
   /** Opens when there is room for the next claim. */
   readonly roomy = Effect.unsafeMakeLatch(false)
-  private readonly line = new Set<Ticket>()
+  private readonly line = new Roster<Ticket>()
   private running = 0
   private settling = 0
   private closed = false
@@ -79,7 +82,7 @@ export class Slots {
 
   /** A slot at once where one is free, else a place in the line. */
   enter(ticket: Ticket): void {
-    this.line.add(ticket)
+    ticket.inLine = this.line.add(ticket)
     if (this.closed) this.withdraw(ticket, "shutdown")
     else this.admit()
   }
@@ -94,17 +97,17 @@ export class Slots {
 
   /** Takes a job out of the line; without effect once it has its slot. */
   withdraw(ticket: Ticket, reason: TurnedAway): void {
-    if (!this.line.delete(ticket)) return
+    if (!this.leaveLine(ticket)) return
     this.tell()
     ticket.turnAway(reason)
   }
 
   /** Gives back what has waited too long, and claims no more ahead until run times are known to be short again. */
   withdrawStale(now: number): void {
-    for (const ticket of this.line) {
-      if (now - ticket.since < mostPatience) break
+    for (let first = this.line.first; first !== undefined; first = this.line.first) {
+      if (now - first.since < mostPatience) break
       this.runTime = undefined
-      this.withdraw(ticket, "idle")
+      this.withdraw(first, "idle")
     }
   }
 
@@ -131,14 +134,18 @@ export class Slots {
     // A handler that ends at once frees its slot within `begin`; the loop that began it goes on, instead of ever deeper calls.
     if (this.admitting) return
     this.admitting = true
-    for (const ticket of this.line) {
-      if (this.free === 0) break
-      this.line.delete(ticket)
+    for (let next = this.line.first; next !== undefined && this.free > 0; next = this.line.first) {
+      this.leaveLine(next)
       this.running++
-      ticket.begin()
+      next.begin()
     }
     this.admitting = false
     this.tell()
+  }
+
+  /** Answers whether it was in the line. */
+  private leaveLine(ticket: Ticket): boolean {
+    return ticket.inLine !== undefined && this.line.remove(ticket.inLine)
   }
 
   private tell(): void {

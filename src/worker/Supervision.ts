@@ -8,7 +8,8 @@ import type { Holder, LossReason } from "../LeaseKeeper.js"
 import type { Interruption } from "../Outcome.js"
 import * as Timer from "../Timer.js"
 
-export interface Options {
+/** The attempt that is watched over. */
+export interface Supervised {
   readonly lease: Lease
   /** None: the handler may run for as long as its lease is kept. */
   readonly timeout: Option.Option<Duration.Duration>
@@ -17,7 +18,7 @@ export interface Options {
   /** Starts an effect in a fiber of its own, where it can not be interrupted. */
   readonly fork: (effect: Effect.Effect<void>) => Fiber.RuntimeFiber<void>
   /** The attempt has not begun to run: it ends otherwise than by its handler. */
-  readonly turnAway: (reason: Interruption) => void
+  readonly withdraw: (reason: Interruption) => void
   /** The handler is stuck: the attempt goes on without it. */
   readonly giveUp: () => void
 }
@@ -42,7 +43,7 @@ export class Supervision implements Holder {
   /** Made when somebody asks for it: few handlers do. */
   private loss: Deferred.Deferred<never, LeaseLost> | undefined
 
-  constructor(private readonly options: Options) {}
+  constructor(private readonly attempt: Supervised) {}
 
   /** Never succeeds; fails as soon as the lease is lost or the job is to be canceled. */
   get lostLease(): Effect.Effect<never, LeaseLost> {
@@ -73,7 +74,7 @@ export class Supervision implements Holder {
       return
     }
     this.interruption = Option.some(reason)
-    if (this.phase === "waiting") this.options.turnAway(reason)
+    if (this.phase === "waiting") this.attempt.withdraw(reason)
     if (this.phase === "handler") this.stop()
   }
 
@@ -83,31 +84,33 @@ export class Supervision implements Holder {
     const handler = start()
     if (handler.unsafePoll() === null) {
       this.handler = handler
-      const { timeout } = this.options
+      const { timeout } = this.attempt
       if (Option.isSome(timeout)) this.after(timeout.value, () => this.interrupt("timeout"))
       // Somebody did so while the handler took its first steps.
       if (Option.isSome(this.interruption)) handler.unsafeInterruptAsFork(FiberId.none)
     }
-    handler.addObserver((exit) => {
-      this.phase = "over"
-      this.handler = undefined
-      for (const timer of this.timers) timer.unsafeInterruptAsFork(FiberId.none)
-      ended(Exit.flatten(exit))
-    })
+    handler.addObserver(
+      once((exit) => {
+        this.phase = "over"
+        this.handler = undefined
+        for (const timer of this.timers) timer.unsafeInterruptAsFork(FiberId.none)
+        ended(Exit.flatten(exit))
+      })
+    )
   }
 
   /** Interrupts the handler, and gives it up where it has not ended after its grace. */
   private stop(): void {
     this.handler?.unsafeInterruptAsFork(FiberId.none)
-    this.after(this.options.grace, () => {
+    this.after(this.attempt.grace, () => {
       if (this.phase !== "handler") return
       this.stuck = true
-      this.options.giveUp()
+      this.attempt.giveUp()
     })
   }
 
   private after(duration: Duration.Duration, act: () => void): void {
-    this.timers.push(this.options.fork(Effect.map(Effect.interruptible(Timer.sleep(duration)), act)))
+    this.timers.push(this.attempt.fork(Effect.map(Effect.interruptible(Timer.sleep(duration)), act)))
   }
 
   private tell(reason: LossReason): void {
@@ -116,7 +119,20 @@ export class Supervision implements Holder {
   }
 
   private lossBy(reason: LossReason): LeaseLost {
-    const { jobId, token } = this.options.lease
+    const { jobId, token } = this.attempt.lease
     return new LeaseLost({ jobId, token, during: "the handler", reason })
+  }
+}
+
+/**
+ * Calls once, and lets go of what it calls. V8 puts the list of a fiber's observers into the old generation from the start
+ * (seen with Node 20), so that without this all that the attempt holds would outlive it until the next full collection.
+ */
+const once = <A>(call: (value: A) => void): ((value: A) => void) => {
+  let pending: typeof call | undefined = call
+  return (value) => {
+    const due = pending
+    pending = undefined
+    due?.(value)
   }
 }

@@ -2,7 +2,7 @@ import { expect, it } from "@effect/vitest"
 import { Effect, Fiber, Option, TestClock } from "effect"
 import { Slots, type Ticket } from "../../src/worker/Slots.js"
 
-const ticket: Ticket = { since: 0, begin: () => {}, turnAway: () => {} }
+const ticket: Ticket = { since: 0, inLine: undefined, begin: () => {}, turnAway: () => {} }
 
 it.effect("slots that are closed while they have room let nobody wait for room without end", () =>
   Effect.gen(function* () {
@@ -25,6 +25,7 @@ it("jobs that end at once are begun one after the other, not within each other",
   let depth = 0
   let deepest = 0
   const endsAtOnce: Ticket = {
+    inLine: undefined,
     since: 0,
     begin: () => {
       begun++
