@@ -240,13 +240,16 @@ const handled = <P, S, E, R>(
   decoded: Effect.Effect<P, PayloadInvalid>,
   handle: (payload: P) => Effect.Effect<S, E, R>
 ): Effect.Effect<Either.Either<S, Outcome>, E, R> => {
-  const answered = (payload: P) => Effect.map(handle(payload), (value) => Either.right(value))
-  const undecoded = (error: PayloadInvalid) =>
-    Effect.succeed(Either.left(Dead({ code: "payload_invalid", message: error.message })))
+  const answered = (payload: P) => Effect.map(handle(payload), asRight)
   // Nearly every payload is decoded at once.
   if (!Payload.isImmediate(decoded)) return Effect.matchEffect(decoded, { onFailure: undecoded, onSuccess: answered })
   return Either.isRight(decoded) ? Effect.suspend(() => answered(decoded.right)) : undecoded(decoded.left)
 }
+
+const asRight = <S>(value: S): Either.Either<S, Outcome> => Either.right(value)
+
+const undecoded = (error: PayloadInvalid): Effect.Effect<Either.Either<never, Outcome>> =>
+  Effect.succeed(Either.left(Dead({ code: "payload_invalid", message: error.message })))
 
 class Interpretation<Type extends string, P, S, E> implements Interpreter<Either.Either<S, Outcome>, E | JobFailure> {
   constructor(
@@ -282,11 +285,12 @@ class TypedLease<Type extends string, P, S, E> implements HandlerLease<S> {
   readonly jobType: string
   readonly queue: string
   readonly attemptsLeft: Option.Option<number>
-  readonly lost: HandlerLease<S>["lost"]
-  readonly renew: HandlerLease<S>["renew"]
   readonly completeWith: HandlerLease<S>["completeWith"]
 
-  constructor(job: Job<Type, P, S, E>, lease: AttemptLease) {
+  constructor(
+    job: Job<Type, P, S, E>,
+    private readonly lease: AttemptLease
+  ) {
     this.jobId = lease.jobId
     this.token = lease.token
     this.attempt = lease.attempt
@@ -294,12 +298,18 @@ class TypedLease<Type extends string, P, S, E> implements HandlerLease<S> {
     this.jobType = lease.jobType
     this.queue = lease.queue
     this.attemptsLeft = lease.attemptsLeft
-    this.lost = lease.lost
-    this.renew = lease.renew
     this.completeWith = (effect) =>
       lease.completeEncoded(
         Effect.flatMap(effect, (value) => Effect.map(outputText(job, value), (output) => [output, value] as const))
       )
+  }
+
+  get lost(): HandlerLease<S>["lost"] {
+    return this.lease.lost
+  }
+
+  get renew(): HandlerLease<S>["renew"] {
+    return this.lease.renew
   }
 }
 

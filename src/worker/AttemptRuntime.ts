@@ -4,15 +4,17 @@
  * Made once. To provide services to each attempt, or to annotate its logs, by effects around it would cost several times what
  * the fiber itself does (measured 2026-11-29: 40 µs and more, against 5 µs this way).
  */
-import { Context, Effect, type Fiber, FiberRef, FiberRefs, HashMap, LogLevel, Runtime, Scope } from "effect"
+import { Context, Effect, type Fiber, FiberId, FiberRef, FiberRefs, LogLevel, Runtime, Scope } from "effect"
 import type * as Job from "../Job.js"
-import type { JobStore } from "../JobStore.js"
+import type { ClaimedJob, JobStore } from "../JobStore.js"
 import * as Payload from "../Payload.js"
 import * as Report from "./Report.js"
 
 export class AttemptRuntime {
   private constructor(
     private readonly runtime: Runtime.Runtime<never>,
+    /** What a fiber inherits from the worker. Nobody joins the fibers of attempts, so it is worked out once for all. */
+    private readonly inherited: FiberRefs.FiberRefs,
     private readonly annotations: Report.Annotations,
     private readonly leastLevel: LogLevel.LogLevel,
     /** Bytes that an output may have. */
@@ -25,10 +27,11 @@ export class AttemptRuntime {
       store.detached(
         Effect.map(Effect.uninterruptible(Effect.runtime<never>()), (runtime) => {
           const { fiberRefs } = runtime
-          const annotate = Report.annotateKind(job.type, job.queue, worker)
+          const outer = FiberRefs.getOrDefault(fiberRefs, FiberRef.currentLogAnnotations)
           return new AttemptRuntime(
             runtime,
-            annotate(FiberRefs.getOrDefault(fiberRefs, FiberRef.currentLogAnnotations)),
+            FiberRefs.forkAs(fiberRefs, FiberId.unsafeMake()),
+            Report.annotateKind(outer, job.type, job.queue, worker),
             FiberRefs.getOrDefault(fiberRefs, FiberRef.currentMinimumLogLevel),
             Context.get(runtime.context, Payload.Limit)
           )
@@ -44,10 +47,8 @@ export class AttemptRuntime {
   }
 
   /** The annotations of an attempt, for {@link fork}. */
-  annotate(more: { readonly [key: string]: unknown }): Report.Annotations {
-    return HashMap.mutate(this.annotations, (all) => {
-      for (const key in more) HashMap.set(all, key, more[key])
-    })
+  annotate(job: ClaimedJob): Report.Annotations {
+    return Report.annotate(this.annotations, job)
   }
 
   /** Runs an effect in a fiber of its own, at once: where it never waits, it is over on return. It can not be interrupted. */
@@ -56,16 +57,16 @@ export class AttemptRuntime {
     annotations: Report.Annotations,
     scope: Scope.Scope
   ): Fiber.RuntimeFiber<A, E> {
-    const { context, fiberRefs, runtimeFlags } = this.runtime
+    const { context, runtimeFlags } = this.runtime
     const runtime = Runtime.make({
       context: Context.add(context, Scope.Scope, scope),
-      fiberRefs: FiberRefs.unsafeMake(new Map()),
+      fiberRefs: none,
       runtimeFlags
     })
     return Runtime.runFork(runtime, effect, {
       // The same as to set one reference after the other, in one copy instead of four.
       updateRefs: (provided, fiberId) => {
-        const locals = new Map(FiberRefs.forkAs(fiberRefs, fiberId).locals)
+        const locals = new Map(this.inherited.locals)
         for (const [ref, value] of provided.locals) locals.set(ref, value)
         locals.set(FiberRef.currentLogAnnotations, [[fiberId, annotations]])
         return FiberRefs.unsafeMake(locals)
@@ -73,3 +74,5 @@ export class AttemptRuntime {
     })
   }
 }
+
+const none = FiberRefs.empty()

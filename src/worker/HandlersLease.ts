@@ -19,14 +19,12 @@ export class HandlersLease implements AttemptLease {
   readonly jobType: string
   readonly queue: string
   readonly attemptsLeft: Option.Option<number>
-  readonly lost: Effect.Effect<never, LeaseLost>
-  readonly renew: Effect.Effect<void, LeaseLost | StoreError>
 
   /** @param completed called once the outcome is written by the handler itself */
   constructor(
     private readonly job: ClaimedJob,
     private readonly held: Held,
-    supervision: Supervision,
+    private readonly supervision: Supervision,
     private readonly store: JobStore["Type"],
     private readonly completed: () => void
   ) {
@@ -38,8 +36,14 @@ export class HandlersLease implements AttemptLease {
     this.jobType = job.type
     this.queue = job.queue
     this.attemptsLeft = job.attemptsLeft
-    this.lost = supervision.lostLease
-    this.renew = held.renew
+  }
+
+  get lost(): Effect.Effect<never, LeaseLost> {
+    return this.supervision.lostLease
+  }
+
+  get renew(): Effect.Effect<void, LeaseLost | StoreError> {
+    return this.held.renew
   }
 
   completeEncoded<A, E, R>(effect: Effect.Effect<readonly [output: string | null, value: A], E, R>) {

@@ -166,7 +166,7 @@ export class Life implements Ticket, Supervised {
   /** Starts an effect in the attempt's surroundings, where it can not be interrupted. */
   fork<A, E>(effect: Effect.Effect<A, E, Scope.Scope>): Fiber.RuntimeFiber<A, E> {
     const { runtime, scope } = this.claim
-    this.annotations ??= runtime.annotate(Report.annotationsOfJob(this.job))
+    this.annotations ??= runtime.annotate(this.job)
     return runtime.fork(effect, this.annotations, scope)
   }
 
