@@ -5,7 +5,7 @@ import { expect, layer } from "@effect/vitest"
 import { Duration, Effect, Fiber, Option } from "effect"
 import type { JobId } from "../../src/JobRecord.js"
 import { type Cursor, JobStore, type NewJob } from "../../src/JobStore.js"
-import { batchSize } from "../../src/maintenance/Walk.js"
+import { batchSize, restAfter } from "../../src/maintenance/Walk.js"
 import * as Maintain from "../../src/mysql/statements/maintain.js"
 import { Database, outside, store } from "../support/Mysql.js"
 import { isFullSize, patience, rowsAround, seedMany, tables } from "../support/Plan.js"
@@ -118,13 +118,13 @@ layer(store, { excludeTestServices: true, timeout: "14 minutes" })("cleaning", (
             { concurrency: "unbounded", discard: true }
           )
         )
-        /** A cleaner as the library runs it: after each batch it sleeps as long as that took. */
+        /** A cleaner as the library runs it. */
         const cleaner = (from: { at: Option.Option<Cursor> }) =>
           Effect.gen(function* () {
             while (cleaning && Option.isSome(from.at)) {
               const [took, walked] = yield* Effect.timed(clean(retention, from.at.value, batchSize))
               from.at = walked.next
-              yield* Effect.sleep(took)
+              yield* Effect.sleep(restAfter(took))
             }
           })
         // By turns, so that whatever else this machine does is felt by both.
