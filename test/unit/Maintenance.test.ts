@@ -48,7 +48,7 @@ describe("the cleaner", () => {
     }).pipe(Effect.provide(services()))
   )
 
-  it.scoped("walks in batches, rests as long as each took, and goes on after a fault", () =>
+  it.scoped("walks in batches, rests three times as long as each took, and goes on after a fault", () =>
     Effect.gen(function* () {
       const batches: Array<readonly [after: string, limit: number, at: number]> = []
       let faults = 1
@@ -60,16 +60,16 @@ describe("the cleaner", () => {
                 batches.push([after, limit, yield* Effect.clockWith((clock) => clock.currentTimeMillis)])
                 yield* Effect.sleep("2 seconds")
                 if (faults-- > 0) yield* new StoreUnavailable({ verb: "clean", reason: "timeout", code: "x" })
-                return { next: after === "" ? Option.some("500") : Option.none(), cleaned: 0 }
+                return { next: after === "" ? Option.some("200") : Option.none(), cleaned: 0 }
               })
           }))
         )
       )
       yield* TestClock.adjust("31 minutes")
       const [failed, first, second] = batches
-      expect([failed?.[0], first?.[0], second?.[0]]).toEqual(["", "", "500"])
-      expect(batches.every(([, limit]) => limit === 500)).toBe(true)
-      expect((second?.[2] ?? 0) - (first?.[2] ?? 0)).toBe(4_000)
+      expect([failed?.[0], first?.[0], second?.[0]]).toEqual(["", "", "200"])
+      expect(batches.every(([, limit]) => limit === 200)).toBe(true)
+      expect((second?.[2] ?? 0) - (first?.[2] ?? 0)).toBe(8_000)
     })
   )
 
