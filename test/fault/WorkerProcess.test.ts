@@ -59,44 +59,50 @@ layer(history.pipe(Layer.provideMerge(queue())), { excludeTestServices: true, ti
       () =>
         Effect.gen(function* () {
           const { query } = yield* Database
-          const rounds = Array.from({ length: 20 }, (_, index) => `killed.${index}`)
+          const killed: Array<string> = []
           const delays: Array<number> = []
-          yield* Effect.forEach(
-            rounds,
-            (name) =>
-              Effect.scoped(
-                Effect.gen(function* () {
-                  const job = makeJob(name)
-                  yield* Queue.enqueueAll(
-                    job,
-                    Array.from({ length: 50 }, () => ({}))
-                  )
-                  const victim = yield* processOn(name, {})
-                  const started = query(
-                    "SELECT COUNT(*) AS starts FROM history JOIN leasehold_jobs AS jobs ON jobs.id = job_id WHERE queue = ?",
-                    [name]
-                  )
-                  yield* until(started, ([row]) => row?.["starts"] === 50)
-                  yield* Layer.build(heir(name, 50))
-                  yield* victim.signal("SIGKILL")
-                  const [killed] = yield* query("SELECT CAST(UTC_TIMESTAMP(6) AS CHAR) AS at")
-                  yield* until(
-                    query("SELECT COUNT(*) AS jobs FROM leasehold_jobs WHERE queue = ? AND state = 2", [name]),
-                    ([row]) => row?.["jobs"] === 50
-                  )
-                  const [last] = yield* query(
-                    "SELECT TIMESTAMPDIFF(MICROSECOND, ?, MAX(CAST(JSON_UNQUOTE(JSON_EXTRACT(attempts, '$[1].s')) AS DATETIME(6)))) AS delay"
-                      + " FROM leasehold_jobs WHERE queue = ?",
-                    [killed?.["at"], name]
-                  )
-                  delays.push(Number(last?.["delay"]) / 1_000)
-                })
-              ),
-            { concurrency: 1, discard: true }
-          )
+          const round = (name: string) =>
+            Effect.scoped(
+              Effect.gen(function* () {
+                const job = makeJob(name)
+                yield* Queue.enqueueAll(
+                  job,
+                  Array.from({ length: 50 }, () => ({}))
+                )
+                const victim = yield* processOn(name, {})
+                const started = query(
+                  "SELECT COUNT(*) AS starts FROM history JOIN leasehold_jobs AS jobs ON jobs.id = job_id WHERE queue = ?",
+                  [name]
+                )
+                yield* until(started, ([row]) => Number(row?.["starts"]) >= 50)
+                yield* victim.signal("SIGSTOP")
+                // On a machine that gives it no time, the victim has lost its leases by itself: that is another story.
+                const [held] = yield* query(
+                  "SELECT COUNT(*) AS jobs, CAST(UTC_TIMESTAMP(6) AS CHAR) AS at FROM leasehold_jobs"
+                    + " WHERE queue = ? AND token = 1 AND lease_owner = 'victim' AND due_at > UTC_TIMESTAMP(6)",
+                  [name]
+                )
+                if (held?.["jobs"] !== 50) return
+                yield* Layer.build(heir(name, 50))
+                yield* victim.signal("SIGKILL")
+                yield* until(
+                  query("SELECT COUNT(*) AS jobs FROM leasehold_jobs WHERE queue = ? AND state = 2", [name]),
+                  ([row]) => row?.["jobs"] === 50
+                )
+                const [last] = yield* query(
+                  "SELECT TIMESTAMPDIFF(MICROSECOND, ?, MAX(CAST(JSON_UNQUOTE(JSON_EXTRACT(attempts, '$[1].s')) AS DATETIME(6)))) AS delay"
+                    + " FROM leasehold_jobs WHERE queue = ?",
+                  [held["at"], name]
+                )
+                delays.push(Number(last?.["delay"]) / 1_000)
+                killed.push(name)
+              })
+            )
+          for (let index = 0; killed.length < 20; index++) yield* round(`killed.${index}`)
           const starts = yield* query(
             "SELECT worker, history.token, COUNT(*) AS starts FROM history JOIN leasehold_jobs AS jobs ON jobs.id = job_id"
-              + " WHERE queue LIKE 'killed.%' GROUP BY 1, 2 ORDER BY 1, 2"
+              + " WHERE queue IN (?) GROUP BY 1, 2 ORDER BY 1, 2",
+            [killed]
           )
           // Each job was started by its victim under token 1 and once more, by the heir, under token 2.
           expect(starts).toEqual([
@@ -104,10 +110,11 @@ layer(history.pipe(Layer.provideMerge(queue())), { excludeTestServices: true, ti
             { worker: "victim", token: 1, starts: 1_000 }
           ])
           const jobs = yield* query(
-            "SELECT state, token, attempt, COUNT(*) AS jobs FROM leasehold_jobs WHERE queue LIKE 'killed.%' GROUP BY 1, 2, 3"
+            "SELECT state, token, attempt, COUNT(*) AS jobs FROM leasehold_jobs WHERE queue IN (?) GROUP BY 1, 2, 3",
+            [killed]
           )
           expect(jobs).toEqual([{ state: 2, token: 2, attempt: 2, jobs: 1_000 }])
-          // Lease, two polls, and 0.4 s (ruling 18); the clock was read after the kill.
+          // Lease, two polls, and 0.4 s (ruling 18); the clock was read before the kill.
           expect(Math.max(...delays)).toBeLessThan(1_000 + 2 * 100 + 400)
         }),
       120_000

@@ -26,6 +26,8 @@ export interface Options {
   readonly duration: Duration.Duration
   /** The faults go on until callers know of so many jobs, also on a machine that is slow; default 0. */
   readonly leastJobs?: number
+  /** And until so many different ones have happened; default 0. */
+  readonly leastFaults?: number
   /** Worker processes; default 4. */
   readonly workers?: number
   /** Which faults; default all. */
@@ -129,9 +131,11 @@ const onServer = (options: Options) =>
     const acting = yield* Effect.forkScoped(
       Effect.all(parts, { concurrency: "unbounded", discard: true }).pipe(Effect.provide(callers))
     )
-    const enough = Effect.sync(() => book.known.length >= (options.leastJobs ?? 0)).pipe(
+    const isEnough = () =>
+      book.known.length >= (options.leastJobs ?? 0) && Object.keys(tally.happened).length >= (options.leastFaults ?? 0)
+    const enough = Effect.sync(isEnough).pipe(
       Effect.zipLeft(Effect.sleep("100 millis")),
-      Effect.repeat({ until: (isEnough) => isEnough })
+      Effect.repeat({ until: (enough) => enough })
     )
     yield* Effect.raceFirst(Effect.zipRight(Effect.sleep(options.duration), enough), Fiber.join(acting))
     // What a server or a proxy is in the middle of is done to its end: a suspended process would stay so.
