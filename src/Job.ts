@@ -276,7 +276,10 @@ const encodeOutput = <Type extends string, P, S, E>(job: Job<Type, P, S, E>, val
     : Dead({ code: "output_invalid", message: encoded.left.message })
 }
 
-/** As the handler sees its lease: with `completeWith` on results that are not encoded yet. */
+/**
+ * As the handler sees its lease: with `completeWith` on results that are not encoded yet. What it is made of does not show, since a
+ * program that logs its lease must not log a payload (law 8).
+ */
 class TypedLease<Type extends string, P, S, E> implements HandlerLease<S> {
   readonly jobId: JobId
   readonly token: number
@@ -286,11 +289,10 @@ class TypedLease<Type extends string, P, S, E> implements HandlerLease<S> {
   readonly queue: string
   readonly attemptsLeft: Option.Option<number>
   readonly completeWith: HandlerLease<S>["completeWith"]
+  readonly #lease: AttemptLease
 
-  constructor(
-    job: Job<Type, P, S, E>,
-    private readonly lease: AttemptLease
-  ) {
+  constructor(job: Job<Type, P, S, E>, lease: AttemptLease) {
+    this.#lease = lease
     this.jobId = lease.jobId
     this.token = lease.token
     this.attempt = lease.attempt
@@ -305,11 +307,11 @@ class TypedLease<Type extends string, P, S, E> implements HandlerLease<S> {
   }
 
   get lost(): HandlerLease<S>["lost"] {
-    return this.lease.lost
+    return this.#lease.lost
   }
 
   get renew(): HandlerLease<S>["renew"] {
-    return this.lease.renew
+    return this.#lease.renew
   }
 }
 

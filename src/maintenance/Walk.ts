@@ -21,7 +21,8 @@ export const restAfter = (took: Duration.Duration): Duration.Duration => Duratio
  * Walks from the first job to the last, rests, and begins anew, for as long as it is not interrupted. `batch` can not be
  * interrupted half-way, so a stop waits for one batch at most (scenario M5).
  *
- * After each batch it sleeps for {@link restAfter}. It rests for `interval`, spread by half of it up and down, the first time before the first walk: fifty workers do not walk together.
+ * After each batch it sleeps for {@link restAfter}. It rests for `interval`, spread by half of it up and down, the first time
+ * before the first walk: fifty workers do not walk together.
  */
 export const forever = (
   name: string,

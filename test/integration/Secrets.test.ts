@@ -111,10 +111,11 @@ layer(database, { excludeTestServices: true, timeout: "2 minutes" })("what leave
         queue: "secrets",
         retry: RetryPolicy.fixed({ delay: "10 millis", jitter: 0, maxAttempts: 2 })
       })
-      const handler = job.toLayer(({ n, secret }) => {
+      const handler = job.toLayer(({ n, secret }, lease) => {
         switch (n) {
           case 0:
-            return Effect.succeed({ secret: canary("output") })
+            // A program that logs its lease logs no payload by it.
+            return Effect.as(Effect.logInfo(lease), { secret: canary("output") })
           case 1:
             return Effect.fail(
               new JobFailure.Retryable({ code: "down", message: "no", cause: new Error(canary("cause")) })

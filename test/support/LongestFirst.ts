@@ -5,25 +5,27 @@
 import { BaseSequencer, type TestSpecification } from "vitest/node"
 
 /**
- * What takes more than ten seconds. A file that is not named costs some time, and nothing else. The first two bear a busy machine, as
- * it is while the compiler checks `test/types` beside them. `WorkerProcess` measures how soon jobs go on: behind it, and so beside it,
- * come those that only wait.
+ * What takes more than ten seconds. A file that is not named costs some time, and nothing else. The first four bear a busy machine, as
+ * it is for the first minute while the compiler checks `test/types` beside them. `WorkerProcess` measures how soon jobs go on: behind
+ * it, and so beside it, come those that only wait.
  */
 const long = [
-  "Torture",
-  "Soak",
-  "WorkerProcess",
-  "IdleFleet",
-  "Network",
-  "Clocks",
-  "Binlog",
-  "Fairness",
-  "KeyRace",
-  "SafeTransactions",
-  "Races",
-  "Stops",
-  "Pools"
-].map((name) => `/test/fault/${name}.test.ts`)
+  "fault/Torture",
+  "fault/Soak",
+  "integration/Newcomer",
+  "integration/Examples",
+  "fault/WorkerProcess",
+  "fault/IdleFleet",
+  "fault/Network",
+  "fault/Clocks",
+  "fault/Binlog",
+  "fault/Fairness",
+  "fault/KeyRace",
+  "fault/SafeTransactions",
+  "fault/Races",
+  "fault/Stops",
+  "fault/Pools"
+].map((name) => `/test/${name}.test.ts`)
 
 /** The place among them, or behind all of them. */
 const place = ({ moduleId }: TestSpecification): number => {
