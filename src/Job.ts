@@ -277,8 +277,8 @@ const encodeOutput = <Type extends string, P, S, E>(job: Job<Type, P, S, E>, val
 }
 
 /**
- * As the handler sees its lease: with `completeWith` on results that are not encoded yet. What it is made of does not show, since a
- * program that logs its lease must not log a payload (law 8).
+ * As the handler sees its lease: with `completeWith` on results that are not encoded yet. All members are its own, so that a copy by
+ * spreading has them; and nothing else is, since a program that logs its lease must not log a payload (law 8).
  */
 class TypedLease<Type extends string, P, S, E> implements HandlerLease<S> {
   readonly jobId: JobId
@@ -288,11 +288,11 @@ class TypedLease<Type extends string, P, S, E> implements HandlerLease<S> {
   readonly jobType: string
   readonly queue: string
   readonly attemptsLeft: Option.Option<number>
+  readonly lost: HandlerLease<S>["lost"]
+  readonly renew: HandlerLease<S>["renew"]
   readonly completeWith: HandlerLease<S>["completeWith"]
-  readonly #lease: AttemptLease
 
   constructor(job: Job<Type, P, S, E>, lease: AttemptLease) {
-    this.#lease = lease
     this.jobId = lease.jobId
     this.token = lease.token
     this.attempt = lease.attempt
@@ -300,18 +300,12 @@ class TypedLease<Type extends string, P, S, E> implements HandlerLease<S> {
     this.jobType = lease.jobType
     this.queue = lease.queue
     this.attemptsLeft = lease.attemptsLeft
+    this.lost = lease.lost
+    this.renew = lease.renew
     this.completeWith = (effect) =>
       lease.completeEncoded(
         Effect.flatMap(effect, (value) => Effect.map(outputText(job, value), (output) => [output, value] as const))
       )
-  }
-
-  get lost(): HandlerLease<S>["lost"] {
-    return this.#lease.lost
-  }
-
-  get renew(): HandlerLease<S>["renew"] {
-    return this.#lease.renew
   }
 }
 

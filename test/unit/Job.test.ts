@@ -159,6 +159,16 @@ describe("one attempt", () => {
     })
   )
 
+  it.effect("gives the handler a lease that can be copied by spreading, and holds nothing else", () =>
+    Effect.gen(function* () {
+      const seen = yield* Ref.make<object>({})
+      const handlers = Count.toLayer((_, held) => Effect.as(Ref.set(seen, { ...held }), { doubled: 0 }))
+      yield* attempt(Count, handlers, '{"n":"1"}')
+      const { completeEncoded: _, ...shared } = lease
+      expect(yield* Ref.get(seen)).toEqual({ ...shared, completeWith: expect.any(Function) })
+    })
+  )
+
   it.effect("of a payload that can not be decoded is dead without running, and quotes nothing of it", () =>
     Effect.gen(function* () {
       const handlers = Count.toLayer(() => Effect.die("the handler ran"))
