@@ -289,7 +289,8 @@ layer(BinlogServer.layer, { excludeTestServices: true, timeout: "2 minutes" })((
           "FLUSH BINARY LOGS; PURGE BINARY LOGS BEFORE NOW()",
           "ALTER TABLE leasehold_jobs ADD COLUMN note VARCHAR(20) NOT NULL DEFAULT 'x' FIRST",
           "ALTER TABLE leasehold_jobs DROP COLUMN note, ENGINE = InnoDB",
-          "RENAME TABLE leasehold_jobs TO old_jobs; CREATE TABLE leasehold_jobs LIKE old_jobs",
+          // One RENAME, so that no poll finds the table missing.
+          "CREATE TABLE new_jobs LIKE leasehold_jobs; RENAME TABLE leasehold_jobs TO old_jobs, new_jobs TO leasehold_jobs",
           "DROP TABLE old_jobs; TRUNCATE TABLE leasehold_jobs",
           "SET GLOBAL binlog_checksum = NONE",
           "SET GLOBAL binlog_checksum = CRC32"
