@@ -46,8 +46,9 @@ export const insertAll = (
     const { progress, session } = target
     const step = jobs.length > 1 ? yield* idStep(session) : 1n
     const common = target.own && jobs.length > 1 ? Statements.commonOf(jobs) : Option.none<Statements.Common>()
-    if (Option.isSome(common)) yield* session.command(Statements.setCommon(common.value))
-    const parts = Option.isSome(common) ? insertAlike(target, jobs) : insertAny(target, jobs)
+    const trace = Option.flatMapNullable(common, (shared) => shared.trace)
+    if (Option.isSome(trace)) yield* session.command(Statements.setTrace(trace.value))
+    const parts = Option.isSome(common) ? insertAlike(target, jobs, common.value) : insertAny(target, jobs)
     for (const [part, insert] of parts) {
       const { insertId } = yield* insert
       progress.begun = true
@@ -71,13 +72,17 @@ const insertAny = ({ packet, session, tables }: Target, jobs: ReadonlyArray<NewJ
     })
   ])
 
-/** The session knows what the jobs have in common. */
-const insertAlike = ({ packet, session, tables }: Target, jobs: ReadonlyArray<NewJob>): Parts =>
+/** The session knows the trace context that the jobs have in common. */
+const insertAlike = (
+  { packet, session, tables }: Target,
+  jobs: ReadonlyArray<NewJob>,
+  common: Statements.Common
+): Parts =>
   chunks(jobs, Statements.alikeSizes, { weigh: weighPlain, limit: packet / 2 }).map(([size, part]) => [
     part,
     Effect.suspend(() =>
       session.execute(
-        Statements.insertAlike(tables, size),
+        Statements.insertAlike(tables, size, common),
         part.map(({ payload }) => payload)
       )
     )

@@ -125,6 +125,8 @@ const subjects = ({ ended, held }: Scene): { readonly [name: string]: Subject } 
   const hideKey = (text: string) => text.replace("FORCE INDEX (jobs_idempotency)", "IGNORE INDEX (jobs_idempotency)")
   return {
     "claim.take": byPrimary(Claim.take(tables, claim, held, true), true),
+    "claim.takeLone": byPrimary(Claim.takeLone(tables, claim, held[0] ?? nobody.jobId), true, 1),
+    "claim.readLone": byPrimary(Claim.readLone(tables, claim, held[0] ?? nobody.jobId), false, 1),
     "settle.lockHeld NOWAIT": byPrimary(Settle.lockHeld(tables, leases(held), "NOWAIT"), true),
     "settle.lockHeld SKIP LOCKED": byPrimary(Settle.lockHeld(tables, leases(held), "SKIP LOCKED"), true),
     "settle.lockHeld WAIT": byPrimary(Settle.lockHeld(tables, leases(held), "WAIT"), true),
@@ -224,7 +226,7 @@ const elsewhere = new Set([
   // Reads the whole table, and says so.
   "read.counts",
   // What the inserts do is measured in a test of its own.
-  ...["enqueue.insert", "enqueue.insertTogether", "enqueue.setCommon", "enqueue.insertAlike"],
+  ...["enqueue.insert", "enqueue.insertTogether", "enqueue.setTrace", "enqueue.insertAlike"],
   // They ask the server about itself, or explain a statement that stands here.
   ...["diagnose.variables", "diagnose.status", "diagnose.explain", "diagnose.locks"],
   // Statements of which each touches no row: the doctor's own test runs them all.
@@ -401,19 +403,15 @@ layer(store, { excludeTestServices: true, timeout: "3 minutes" })("the plans of 
           isolation
         })
         expect(together).toMatchObject({ read: 0, locks: {} })
-        for (const count of Enqueue.alikeSizes) {
-          const values = Array.from({ length: count }, () => "{}")
-          const common = {
-            queue: "plan.insert",
-            type: "count",
-            priority: "5",
-            attempts: "3",
-            version: "1",
-            trace: null
+        const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+        yield* session.query(Enqueue.setTrace(trace))
+        for (const traceContext of [Option.none(), Option.some(trace)]) {
+          const common = Option.getOrThrow(Enqueue.commonOf([{ ...job(0, false), traceContext }]))
+          for (const count of Enqueue.alikeSizes) {
+            const values = Array.from({ length: count }, () => "{}")
+            const statement = Enqueue.insertAlike(tables, count, common)
+            expect(yield* measure(session, { statement, values, isolation })).toMatchObject({ read: 0, locks: {} })
           }
-          yield* session.query(Enqueue.setCommon(common))
-          const alike = yield* measure(session, { statement: Enqueue.insertAlike(tables, count), values, isolation })
-          expect(alike).toMatchObject({ read: 0, locks: {} })
         }
         // What the measure sees of the shapes that are never to be used: a lock on an entry of somebody else.
         const planted = yield* measure(session, {

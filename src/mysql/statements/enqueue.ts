@@ -82,8 +82,12 @@ export const insertTogether = (tables: Tables, jobs: ReadonlyArray<NewJob>): str
     })
     .join(", ")}`
 
-/** What jobs have in common, by name. All text: variables keep the type that a statement was prepared with. */
-export type Common = { readonly [name: string]: Value }
+/** What jobs have in common: all columns of a row but the payload, as text of a statement. */
+export interface Common {
+  readonly columns: string
+  /** Differs from one bulk to the next, so it would make each a statement of its own: the session is told of it by {@link setTrace}. */
+  readonly trace: string | null
+}
 
 /**
  * What jobs have in common where they differ in their payloads only, are due now and have no key, as most of a bulk do. None where
@@ -93,7 +97,7 @@ export type Common = { readonly [name: string]: Value }
 export const commonOf = (jobs: ReadonlyArray<NewJob>): Option.Option<Common> => {
   const [first] = jobs
   if (first === undefined) return Option.none()
-  const attempts = Option.getOrNull(first.maxAttempts)
+  const maxAttempts = Option.getOrNull(first.maxAttempts)
   const trace = Option.getOrNull(first.traceContext)
   const isAlike = (job: NewJob) =>
     Option.isNone(job.due)
@@ -102,43 +106,34 @@ export const commonOf = (jobs: ReadonlyArray<NewJob>): Option.Option<Common> => 
     && job.type === first.type
     && job.priority === first.priority
     && job.payloadVersion === first.payloadVersion
-    && Option.getOrNull(job.maxAttempts) === attempts
+    && Option.getOrNull(job.maxAttempts) === maxAttempts
     && Option.getOrNull(job.traceContext) === trace
     && (job.payload === null || !surrogate.test(job.payload))
   if (!jobs.every(isAlike)) return Option.none()
-  return Option.some({
-    queue: first.queue,
-    type: first.type,
-    priority: String(first.priority),
-    attempts: attempts === null ? null : String(attempts),
-    version: String(first.payloadVersion),
-    trace
-  })
+  const attempts = maxAttempts === null ? "NULL" : Literal.integer(maxAttempts)
+  const columns =
+    `${Literal.name(first.queue)}, ${Literal.name(first.type)}, ${Literal.integer(first.priority)}, ${times.now},`
+    + ` UTC_TIMESTAMP(6), ${attempts}, ${attempts}, ${Literal.integer(first.payloadVersion)},`
+    + ` ${trace === null ? "NULL" : "@leasehold_trace"}`
+  return Option.some({ columns, trace })
 }
 
 const surrogate = /[\uD800-\uDFFF]/
 
-/** Tells a session of the library what the jobs of the next {@link insertAlike} have in common. */
-export const setCommon = (common: Common): string =>
-  `SET ${Object.entries(common)
-    .map(([name, value]) => `@leasehold_${name} = ${Literal.text(value)}`)
-    .join(", ")}`
+/** Tells a session of the library the trace context of the next {@link insertAlike}. */
+export const setTrace = (trace: string): string => `SET @leasehold_trace = ${Literal.text(trace)}`
 
 /** Sizes of {@link insertAlike}, descending. */
 export const alikeSizes = [1000, 250, 50, 10, 1] as const
 
 /**
- * Adds jobs that are alike, on a session of the library. Locks nothing of others. With one placeholder for a row instead of
- * twelve, and text as it is instead of in hexadecimal digits, 37 µs a row instead of 63, and 5 instead of 12 of the process
- * (2026-11-30).
+ * Adds jobs that are alike, on a session of the library. Locks nothing of others. One text for each size and kind of job, with one
+ * placeholder for a row instead of twelve, and payloads as they are instead of in hexadecimal digits: 37 µs a row instead of 63, and 5
+ * instead of 12 of the process. With literals instead of variables of the session another tenth less (2026-11-30).
  */
-export const insertAlike = (tables: Tables, count: number): string =>
+export const insertAlike = (tables: Tables, count: number, { columns }: Common): string =>
   `INSERT INTO ${tables.jobs} (queue, type, priority, first_due_at, due_at, enqueued_at, attempts_left, max_attempts,`
-  + ` payload_version, trace_context, payload) VALUES ${Array.from({ length: count }, () => alikeRow).join(", ")}`
-
-const alikeRow =
-  `(@leasehold_queue, @leasehold_type, @leasehold_priority, ${times.now}, UTC_TIMESTAMP(6), @leasehold_attempts,`
-  + ` @leasehold_attempts, @leasehold_version, @leasehold_trace, ?)`
+  + ` payload_version, trace_context, payload) VALUES ${Array.from({ length: count }, () => `(${columns}, ?)`).join(", ")}`
 
 const hex = (text: string): string => Buffer.from(text, "utf8").toString("hex")
 
