@@ -12,6 +12,8 @@ export interface Signal {
   readonly wait: Effect.Effect<void>
   /** Forgets what came so far. Called before a claim is sent, which sees all that was signalled before. */
   readonly clear: Effect.Effect<void>
+  /** Ends the wait of its owner as a signal would. */
+  readonly wake: Effect.Effect<void>
 }
 
 /** The signals of one process. */
@@ -127,7 +129,11 @@ export const make: Effect.Effect<Wakeup["Type"], never, Scope.Scope> = Effect.ge
           Effect.sync(() => ears.set(queue, (ears.get(queue) ?? new Set()).add(ear))),
           () => Effect.sync(() => ears.get(queue)?.delete(ear))
         )
-        return { wait: Mailbox.take(ear), clear: Effect.asVoid(Mailbox.takeAll(ear)) }
+        return {
+          wait: Mailbox.take(ear),
+          clear: Effect.asVoid(Mailbox.takeAll(ear)),
+          wake: Effect.asVoid(Mailbox.offer(ear, undefined))
+        }
       })
   }
 })

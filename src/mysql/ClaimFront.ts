@@ -7,6 +7,7 @@
  * the mark. So some looks begin two seconds back, where nearly all late commits lie, and some at the very start. Both are
  * allowed a small share of the time: the dearer they are, the rarer.
  */
+import type { JobId } from "../JobRecord.js"
 import type { Level, Position } from "./statements/claim.js"
 
 /** Where a look begins: at the marks, two seconds before them where they are later than that, or at the start of each level. */
@@ -32,7 +33,9 @@ export interface ClaimFront {
    * claim goes for them without a look before, and is followed by one, whatever it leaves: so a lone job starts a round trip
    * earlier, and no look is left out.
    */
-  readonly enqueued: (priority: number) => void
+  readonly enqueued: (priority: number, id: JobId) => void
+  /** That job, where it is the only one: a claim can take it by its id, and save a round trip more. */
+  readonly lone: () => JobId | undefined
   /** Whether a claim was made for such a job, and no look has followed it yet. */
   readonly owesLook: () => boolean
   /** Whether the marks promise due jobs, so that a claim needs no look before it. */
@@ -63,19 +66,22 @@ export const make = (): ClaimFront => {
   let clock: Position | undefined
   let clockRead = Number.NEGATIVE_INFINITY
   let hint: "none" | "given" | "followed" = "none"
+  let lone: JobId | undefined
   const budgets = { back: makeBudget("back"), full: makeBudget("full") }
   const mark = (priority: number, change: Mark) => {
     marks = marks.map((old, level) => (level === priority ? change : old))
   }
   const isLive = () => marks.some(({ live }) => live)
   return {
-    enqueued: (priority) => {
+    enqueued: (priority, id) => {
       const from = marks[priority]?.from
       // From the start of a level such a claim could cost more than the look.
       if (from === undefined || hint === "followed" || (hint === "none" && isLive())) return
+      lone = hint === "none" ? id : undefined
       hint = "given"
       mark(priority, { live: true, from })
     },
+    lone: () => (hint === "given" ? lone : undefined),
     owesLook: () => hint === "followed",
     ready: (now) => isLive() && hint !== "followed" && (hint === "given" || !budgets.full.allows(now)),
     lookAt: (now) => {

@@ -2,8 +2,8 @@
  * The claim: look, lock, take. Transaction boundaries and verdicts; the statements are in `statements/claim`.
  */
 import { Effect, Option } from "effect"
-import { transition } from "../JobRecord.js"
-import type { Claimed, ClaimRequest, EndedJob, NewJob } from "../JobStore.js"
+import { type JobId, transition } from "../JobRecord.js"
+import type { Claimed, ClaimRequest, EndedJob, Enqueued, NewJob } from "../JobStore.js"
 import type { StoreError } from "../QueueError.js"
 import * as ClaimFront from "./ClaimFront.js"
 import type { Connections } from "./Connections.js"
@@ -34,7 +34,7 @@ export const make = (tables: Tables, connections: Connections, fronts: Fronts) =
       const front = frontOf(request)
       return Transaction.run(connections, "claim", "unavailable", (session) => {
         const once = Effect.flatMap(ensureReady(tables, request, front, session), (ready) =>
-          ready ? lockAndTake(tables, request, front, session) : Effect.succeed(nothing)
+          ready ? take(tables, request, front, session) : Effect.succeed(nothing)
         )
         // Where the job that it went for is gone, others may be due all the same.
         return Effect.flatMap(once, (claimed) =>
@@ -45,12 +45,13 @@ export const make = (tables: Tables, connections: Connections, fronts: Fronts) =
 }
 
 /** Tells the claims of this process what it has committed, each of what it may take: a claim locks whatever it passes by. */
-export const noteEnqueued = (fronts: Fronts, jobs: ReadonlyArray<NewJob>): void => {
+export const noteEnqueued = (fronts: Fronts, jobs: ReadonlyArray<NewJob>, enqueued: ReadonlyArray<Enqueued>): void => {
   for (const { front, queue, types } of fronts.values()) {
     const isOfThese = (job: NewJob) =>
       types.some(({ type, version }) => job.type === type && job.payloadVersion <= version)
-    for (const job of jobs) {
-      if (job.queue === queue && Option.isNone(job.due) && isOfThese(job)) front.enqueued(job.priority)
+    for (const [index, job] of jobs.entries()) {
+      const { created, id } = enqueued[index] ?? { created: false }
+      if (created && job.queue === queue && Option.isNone(job.due) && isOfThese(job)) front.enqueued(job.priority, id)
     }
   }
 }
@@ -93,6 +94,42 @@ const ensureReady = (
   })
 
 const positionOf = (row: Row): Statements.Position => ({ dueAt: String(row["due_at"]), id: String(row["id"]) })
+
+const take = (
+  tables: Tables,
+  request: ClaimRequest,
+  front: ClaimFront.ClaimFront,
+  session: OwnSession
+): Effect.Effect<Claimed, MysqlFault> => {
+  const lone = front.lone()
+  return lone === undefined
+    ? lockAndTake(tables, request, front, session)
+    : takeLone(tables, request, front, session, lone)
+}
+
+/**
+ * One packet. Only the count of rows says that the job was taken here: one that this worker took before looks the same. A lost answer
+ * may leave the job leased to nobody who knows, as below.
+ */
+const takeLone = (
+  tables: Tables,
+  request: ClaimRequest,
+  front: ClaimFront.ClaimFront,
+  session: OwnSession,
+  id: JobId
+): Effect.Effect<Claimed, MysqlFault> =>
+  Effect.map(
+    session.script([Statements.takeLone(tables, request, id), Statements.readLone(tables, request, id)]),
+    ([taken, read]) => {
+      const rows = taken?.affected === 1 ? (read?.rows ?? []) : []
+      front.claimed([], true)
+      return {
+        jobs: rows.map((row) => new LockedJob(row, request.queue, request.worker)),
+        ended: [],
+        more: front.owesLook()
+      }
+    }
+  )
 
 /**
  * Two packets: lock, then take and commit. A failure between them, or a lost answer to the first, leaves nothing; a lost answer

@@ -35,7 +35,7 @@ export const make = (
   connections: Connections,
   timeout: Duration.Duration,
   packet: number,
-  committed: (jobs: ReadonlyArray<NewJob>) => void
+  committed: (jobs: ReadonlyArray<NewJob>, enqueued: ReadonlyArray<Enqueued>) => void
 ) => {
   // One INSERT is its own transaction: a lone job without a key is one statement and one round trip.
   const together = SharedInsert.make((jobs) =>
@@ -51,7 +51,7 @@ export const make = (
       const simple = !inCaller && !keyed && jobs.length === 1 && Option.isNone(first.due)
       if (simple && SharedInsert.isShareable(first)) {
         return Effect.map(together(first), (enqueued) => {
-          committed(jobs)
+          committed(jobs, [enqueued])
           return [enqueued]
         })
       }
@@ -62,7 +62,7 @@ export const make = (
       ).pipe(
         Effect.tap((enqueued) =>
           Effect.sync(() => {
-            if (!inCaller) committed(jobs.filter((_, index) => enqueued[index]?.created === true))
+            if (!inCaller) committed(jobs, enqueued)
           })
         )
       )

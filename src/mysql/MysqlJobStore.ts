@@ -45,7 +45,9 @@ export const make = (options: MysqlJobStoreOptions): JobStore["Type"] => {
     )
 
   return JobStore.of({
-    enqueue: Enqueueing.make(tables, client, statementTimeout, packet, (jobs) => Claiming.noteEnqueued(fronts, jobs)),
+    enqueue: Enqueueing.make(tables, client, statementTimeout, packet, (jobs, enqueued) =>
+      Claiming.noteEnqueued(fronts, jobs, enqueued)
+    ),
     requireTransaction: Transaction.requireTransaction,
     refuseTransaction: Transaction.refuseTransaction,
     detached: Transaction.detached,

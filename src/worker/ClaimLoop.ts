@@ -1,7 +1,7 @@
 /**
  * Claims the jobs of one queue for one worker, in batches that fit the room there is.
  */
-import { Clock, Context, Duration, Effect, Exit, Metric, Option, Scope } from "effect"
+import { Clock, Context, Duration, Effect, Exit, FiberId, Metric, Option, Scope } from "effect"
 import * as FaultLog from "../FaultLog.js"
 import type { Claimed, ClaimRequest, JobStore } from "../JobStore.js"
 import * as Lease from "../Lease.js"
@@ -58,7 +58,7 @@ export const run = (options: Options, progress: Progress): Effect.Effect<never> 
   const { poll, queue, signal, slots } = options
   const metrics = Metrics.bind(Metrics.claimDuration, { queue })
   const faults = FaultLog.make(`claim of queue ${queue}`)
-  const idle = noLonger(Effect.raceFirst(signal.wait, Timer.sleepSome(poll, 0.8)), slots)
+  const idle = noLonger(awaitSignal(signal, Timer.sleepSome(poll, 0.8)), slots)
 
   const round = Effect.gen(function* () {
     yield* awaitRoom(slots, progress)
@@ -90,6 +90,15 @@ export const run = (options: Options, progress: Progress): Effect.Effect<never> 
     Effect.forever
   )
 }
+
+/** Waits for a signal, and no longer than `pause` takes. A race of the two would take as long again as all else that follows a signal. */
+const awaitSignal = (signal: Signal, pause: Effect.Effect<void>): Effect.Effect<void> =>
+  Effect.flatMap(Effect.fork(Effect.zipRight(pause, signal.wake)), (timer) =>
+    Effect.ensuring(
+      signal.wait,
+      Effect.sync(() => timer.unsafeInterruptAsFork(FiberId.none))
+    )
+  )
 
 /** Waits until a claim pays, and gives back what was claimed ahead and finds no slot. */
 const awaitRoom = (slots: Slots, progress: Progress): Effect.Effect<void> =>

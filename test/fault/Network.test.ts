@@ -6,7 +6,7 @@ import { database } from "../support/Mysql.js"
 import { scene, statements, succeeded } from "../support/QueueBehindProxy.js"
 import { until } from "../support/Until.js"
 
-const { claimLock, claimTake, insert, renewal, settlement } = statements
+const { claimLock, claimLone, claimTake, insert, renewal, settlement } = statements
 
 /** A minute with LEASEHOLD_OUTAGE_SECONDS=60, and then with two thousand due jobs. */
 const outage = Duration.seconds(Number(process.env["LEASEHOLD_OUTAGE_SECONDS"] ?? 3))
@@ -49,6 +49,31 @@ describe("through a network that fails", { concurrent: true }, () => {
         expect(yield* rows("state, token, attempt")).toEqual([{ state: 2, token: 2, attempt: 2 }])
       })
     )
+
+    for (const action of ["swallow", { errno: 1213, sqlState: "40001" }] as const) {
+      const fault = action === "swallow" ? "a lost answer to" : "a deadlock of"
+      it.scoped(`${fault} the claim of a job that an idle worker was woken for costs no second run`, () =>
+        Effect.gen(function* () {
+          const { context, job, proxy, rows, runs, work } = yield* scene()
+          yield* work((n) => Effect.succeed(n), { poll: "1 second" })
+          proxy.rules.push({ matches: claimLone, action, times: 1 })
+          // One that is added just when a poll is under way may be found by it.
+          const added = yield* until(
+            Effect.zipRight(
+              Effect.provide(Queue.enqueue(job, { n: 1 }), context),
+              Effect.delay(rows("state"), "100 millis")
+            ),
+            () => proxy.hits[0] === 1
+          )
+          const seen = yield* until(rows("state, token, attempt"), succeeded(added.length))
+          expect(yield* Ref.get(runs)).toBe(added.length)
+          // Where the answer was lost, the job had to wait for the end of its lease.
+          const most = action === "swallow" ? 2 : 1
+          expect(Math.max(...seen.map(({ token }) => Number(token)))).toBe(most)
+          expect(seen.filter(({ token }) => token === 1).length).toBe(added.length - (most - 1))
+        })
+      )
+    }
 
     it.scoped(
       "a lost answer to a completion is found again by its token: the job stays completed, and the handler ran once",

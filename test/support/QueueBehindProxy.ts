@@ -12,6 +12,8 @@ import * as Proxy from "./Proxy.js"
 export const statements = {
   claimLock: /FORCE INDEX \(jobs_claim\)[\s\S]*FOR UPDATE SKIP LOCKED/,
   claimTake: /JSON_ARRAY_APPEND[\s\S]*COMMIT/,
+  /** A claim by id, of what this process has just added. */
+  claimLone: /AS added\b/,
   renewal: /SET jobs\.due_at = UTC_TIMESTAMP\(6\) \+ INTERVAL/,
   settlement: /SET jobs\.attempts/,
   insert: /INSERT INTO leasehold_jobs/,

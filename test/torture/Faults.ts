@@ -44,6 +44,7 @@ const targets = {
   look: /UNION ALL/,
   lock: /FORCE INDEX \(jobs_claim\)[\s\S]*FOR UPDATE SKIP LOCKED/,
   take: /JSON_ARRAY_APPEND[\s\S]*COMMIT/,
+  takeLone: /AS added\b/,
   renew: /SET jobs\.due_at = UTC_TIMESTAMP\(6\) \+ INTERVAL/,
   settle: /SET jobs\.attempts/,
   commit: /COMMIT/,
@@ -51,7 +52,7 @@ const targets = {
 } as const
 
 /** Those which the library may repeat or ask about: there an error that came after the deed must do no harm. */
-const repeatable = [targets.take, targets.renew, targets.settle] as const
+const repeatable = [targets.take, targets.takeLone, targets.renew, targets.settle] as const
 
 /** A duration from a range of milliseconds. */
 const between = (least: number, most: number): Effect.Effect<Duration.Duration> =>

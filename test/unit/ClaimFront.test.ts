@@ -1,5 +1,6 @@
 import { describe, expect, it } from "@effect/vitest"
 import { Duration, Option } from "effect"
+import { JobId } from "../../src/JobRecord.js"
 import type { NewJob } from "../../src/JobStore.js"
 import * as ClaimFront from "../../src/mysql/ClaimFront.js"
 import { noteEnqueued } from "../../src/mysql/Claiming.js"
@@ -8,6 +9,7 @@ const at = (second: number, id = 1) => ({
   dueAt: `2026-01-01 00:00:${String(second).padStart(2, "0")}.000000`,
   id: String(id)
 })
+const id = (n: number) => JobId.make(String(n))
 const nothing = { found: [], clock: at(0, 0) }
 
 const look = (front: ClaimFront.ClaimFront, startedAt: number, cost: number) => {
@@ -169,26 +171,50 @@ describe("where claims begin", () => {
 
     it("is at the levels of all that it enqueued, each once, and a look comes after it", () => {
       const front = idle()
-      front.enqueued(9)
-      front.enqueued(2)
-      front.enqueued(9)
+      front.enqueued(9, id(1))
+      front.enqueued(2, id(2))
+      front.enqueued(9, id(3))
       expect(front.ready(2)).toBe(true)
       expect(front.live().map(({ priority }) => priority)).toEqual([2, 9])
       front.claimed([[2, at(5)]], true)
       expect(front.owesLook()).toBe(true)
       expect(front.ready(3)).toBe(false)
       // What it enqueues meanwhile is found by that look.
-      front.enqueued(5)
+      front.enqueued(5, id(4))
       expect(front.ready(3)).toBe(false)
       look(front, 4, 1)
       expect(front.owesLook()).toBe(false)
-      front.enqueued(5)
+      front.enqueued(5, id(5))
       expect(front.ready(6)).toBe(true)
+    })
+
+    it("is at its id where it is the only one, and nothing else is known to be due", () => {
+      const front = idle()
+      expect(front.lone()).toBe(undefined)
+      front.enqueued(5, id(1))
+      expect(front.lone()).toBe(id(1))
+      front.claimed([], true)
+      expect(front.lone()).toBe(undefined)
+      front.enqueued(5, id(2))
+      expect(front.lone()).toBe(undefined)
+      look(front, 3, 1)
+      expect(front.lone()).toBe(undefined)
+      front.enqueued(5, id(3))
+      front.enqueued(5, id(4))
+      expect(front.lone()).toBe(undefined)
+      front.forget()
+      front.enqueued(5, id(5))
+      expect(front.lone()).toBe(id(5))
+      // Found by a look, it is one of those that are due.
+      front.looked({ reach: "near", startedAt: 5, endedAt: 6, found: [[5, at(5)]], clock: at(6, 0) })
+      expect(front.lone()).toBe(undefined)
+      front.enqueued(5, id(6))
+      expect(front.lone()).toBe(undefined)
     })
 
     it("is looked for also where the claim left some of them: others may have enqueued before", () => {
       const front = idle()
-      front.enqueued(9)
+      front.enqueued(9, id(1))
       front.claimed([[9, at(5)]], false)
       expect(front.owesLook()).toBe(true)
       expect(front.ready(3)).toBe(false)
@@ -213,18 +239,23 @@ describe("where claims begin", () => {
         idempotency: Option.none(),
         traceContext: Option.none()
       }
-      noteEnqueued(fronts, [
+      const note = (...jobs: ReadonlyArray<NewJob & { readonly held?: true }>) =>
+        noteEnqueued(
+          fronts,
+          jobs,
+          jobs.map(({ held }, index) => ({ id: id(index + 1), created: held !== true }))
+        )
+      note(
         { ...job, queue: "b" },
         { ...job, type: "other" },
         { ...job, payloadVersion: 3 },
-        { ...job, due: Option.some({ after: Duration.zero }) }
-      ])
+        { ...job, due: Option.some({ after: Duration.zero }) },
+        { ...job, held: true }
+      )
       expect(front.ready(2)).toBe(false)
-      noteEnqueued(fronts, [
-        { ...job, type: "other", priority: 0 },
-        { ...job, priority: 7 }
-      ])
+      note({ ...job, type: "other", priority: 0 }, { ...job, priority: 7 })
       expect(front.live().map(({ priority }) => priority)).toEqual([7])
+      expect(front.lone()).toBe(id(2))
     })
   })
 })
