@@ -3,30 +3,17 @@
  *
  * @module
  */
-import { Context, Duration, Effect, Either, type Exit, Layer, Option, Schema, type Scope } from "effect"
+import { Context, type Duration, Effect, Either, type Exit, Layer, Option, Schema, type Scope } from "effect"
+import { type Definition, findInvalid } from "./Definition.js"
 import { type JobFailure, toOutcome, type Verdict } from "./JobFailure.js"
 import type { JobId } from "./JobRecord.js"
 import type { HandlerLease, SettleError } from "./Lease.js"
 import { Completed, Dead, fromExit, type Interpreter, type Interruption, type Outcome } from "./Outcome.js"
 import * as Payload from "./Payload.js"
-import { InvalidName, InvalidOption, PayloadInvalid } from "./QueueError.js"
+import { PayloadInvalid } from "./QueueError.js"
 import * as RetryPolicy from "./RetryPolicy.js"
 
-/** The part of a job that does not depend on its types: all that a worker's bookkeeping needs. */
-export interface Definition {
-  readonly type: string
-  /** Default `"default"`. */
-  readonly queue: string
-  /** 0 (first) to 9. Default 5. */
-  readonly priority: number
-  /** None: an attempt may run for as long as its lease is renewed. */
-  readonly timeout: Option.Option<Duration.Duration>
-  readonly retry: RetryPolicy.RetryPolicy
-  /** Version of the payload's encoded form, 1 to 65,535. Default 1. */
-  readonly version: number
-  /** What is wrong with the definition; reported where the job is used first. */
-  readonly invalid: Option.Option<InvalidName | InvalidOption>
-}
+export { type Definition, isPriority, isValidName } from "./Definition.js"
 
 export interface Job<in out Type extends string, in out Payload, in out Success, in out Error> extends Definition {
   readonly type: Type
@@ -188,7 +175,7 @@ export const make = <
     timeout,
     retry: options.retry ?? RetryPolicy.standard,
     version,
-    invalid: findInvalid(type, options, version)
+    invalid: findInvalid(type, { ...options, version })
   }
   const job: Job<Type, PayloadOf<P>, Schema.Schema.Type<S>, Schema.Schema.Type<E>> = {
     ...definition,
@@ -348,43 +335,3 @@ const upgrade = (
 
 const noStep = (jobType: string, from: number) =>
   new PayloadInvalid({ jobType, part: "payload", reason: `migratePayload has no step from version ${from}` })
-
-const nameRule = /^[A-Za-z0-9_.:/-]{1,64}$/
-
-/** Whether a queue name or job type may be used: 1 to 64 characters of `A-Z a-z 0-9 _ . : / -`. */
-export const isValidName = (name: unknown): name is string => typeof name === "string" && nameRule.test(name)
-
-const findInvalid = (
-  type: string,
-  options: {
-    readonly queue?: string
-    readonly priority?: number
-    readonly timeout?: Duration.DurationInput
-    readonly retry?: RetryPolicy.RetryPolicy
-  },
-  version: number
-): Option.Option<InvalidName | InvalidOption> => {
-  const { priority = 5, queue = "default", timeout } = options
-  if (!isValidName(type)) return Option.some(new InvalidName({ kind: "job type", name: String(type) }))
-  if (!isValidName(queue)) return Option.some(new InvalidName({ kind: "queue", name: String(queue) }))
-  const invalid = (option: string, value: unknown, accepted: string) =>
-    Option.some(new InvalidOption({ option, value, accepted }))
-  if (!isPriority(priority)) return invalid("priority", priority, "a whole number from 0 (first) to 9")
-  if (!(Number.isInteger(version) && version >= 1 && version <= 65_535))
-    return invalid("version", version, "1 to 65535")
-  // `finite` cuts what is longer than it accepts: so the option itself is looked at again.
-  if (
-    timeout !== undefined
-    && !Option.exists(
-      RetryPolicy.finite(timeout),
-      (time) => Duration.toMillis(time) >= 1 && Duration.lessThanOrEqualTo(timeout, RetryPolicy.longestDelay)
-    )
-  ) {
-    return invalid("timeout", timeout, "1 millisecond to 365 days")
-  }
-  return Option.map(options.retry?.invalid ?? Option.none(), (setting) => new InvalidOption(setting))
-}
-
-/** Whether a number is a priority: a whole number from 0, which runs first, to 9. */
-export const isPriority = (priority: unknown): priority is number =>
-  Number.isInteger(priority) && Number(priority) >= 0 && Number(priority) <= 9

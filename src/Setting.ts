@@ -2,7 +2,7 @@
  * Options of the services, checked before anything starts.
  */
 import { Duration, Effect, Option } from "effect"
-import { isValidName } from "./Job.js"
+import { isValidName } from "./Definition.js"
 import { InvalidName, InvalidOption } from "./QueueError.js"
 import { finite } from "./RetryPolicy.js"
 

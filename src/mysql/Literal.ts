@@ -3,7 +3,7 @@
  * as hexadecimal digits. Nothing here depends on quoting rules, so no `sql_mode` and no content can change a statement.
  */
 import { Duration } from "effect"
-import { isValidName } from "../Job.js"
+import { isValidName } from "../Definition.js"
 import type { JobId } from "../JobRecord.js"
 
 /** A queue name, job type or worker id; text that can be none of these is compared as it is, and matches nothing. */

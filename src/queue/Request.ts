@@ -2,7 +2,8 @@
  * From a job, its payload and the options of an enqueue to what the store writes; everything is checked before any SQL.
  */
 import { Clock, DateTime, Duration, Effect, Either, Option } from "effect"
-import * as Job from "../Job.js"
+import { invalidPriority, isPriority } from "../Definition.js"
+import type * as Job from "../Job.js"
 import type { NewJob } from "../JobStore.js"
 import * as Payload from "../Payload.js"
 import {
@@ -81,10 +82,7 @@ const encode = <Type extends string, P, S, E>(
 ): Either.Either<NewJob, RequestError> => {
   if (Option.isSome(job.invalid)) return Either.left(job.invalid.value)
   const priority = options.priority ?? job.priority
-  if (!Job.isPriority(priority)) {
-    const accepted = "a whole number from 0 (first) to 9"
-    return Either.left(new InvalidOption({ option: "priority", value: priority, accepted }))
-  }
+  if (!isPriority(priority)) return Either.left(invalidPriority(priority))
   const encoded = job.payload.encode(payload)
   if (Either.isLeft(encoded)) return Either.left(encoded.left)
   const text = Payload.checkSize(encoded.right, job.type, "payload", limit)

@@ -112,6 +112,12 @@ describe("the definition of a job", () => {
     )
   })
 
+  it("can be checked for its names and its priority before there is one", () => {
+    expect(names.filter(Job.isValidName)).toEqual([])
+    expect([undefined, 7, "a.b:c/d-e_f"].filter(Job.isValidName)).toEqual(["a.b:c/d-e_f"])
+    expect([-1, 0, 1.5, 9, 10, NaN, "5", undefined].filter(Job.isPriority)).toEqual([0, 9])
+  })
+
   it.each<readonly [string, Partial<Parameters<typeof Job.make>[1]>]>([
     ["priority", { priority: -1 }],
     ["priority", { priority: 10 }],
