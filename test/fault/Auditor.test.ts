@@ -1,12 +1,13 @@
 import { SqlClient } from "@effect/sql"
 import { MysqlClient } from "@effect/sql-mysql2"
 import { expect, layer } from "@effect/vitest"
-import { Duration, Effect, Layer, Option, Redacted } from "effect"
+import { Duration, Effect, Fiber, Layer, Option, Redacted } from "effect"
 import { JobStore, MysqlQueue } from "../../src/index.js"
 import type { ClaimRequest, NewJob } from "../../src/JobStore.js"
 import type { Lease } from "../../src/Lease.js"
 import { database, emptyDatabase } from "../support/Mysql.js"
 import * as Proxy from "../support/Proxy.js"
+import { until } from "../support/Until.js"
 import { type Audit, audit } from "../torture/Auditor.js"
 import * as Records from "../torture/Records.js"
 import { Exact, Plain } from "../torture/Work.js"
@@ -137,15 +138,24 @@ layer(database, { excludeTestServices: true, timeout: "2 minutes" })("the audito
     Effect.gen(function* () {
       const { audit, claim, first, newJob, query, second } = yield* stage
       yield* first.store.enqueue([newJob(Plain)])
+      const bothHaveRead = yield* Effect.makeLatch()
       for (const { proxy } of [first, second]) {
         proxy.rules.push({
           matches: /FOR UPDATE SKIP LOCKED/,
           action: { rewrite: (text) => text.replaceAll(" FOR UPDATE SKIP LOCKED", "") }
         })
         // Both have read the job before either takes it.
-        proxy.rules.push({ matches: /JSON_ARRAY_APPEND/, action: { delay: 500 } })
+        proxy.rules.push({ matches: /JSON_ARRAY_APPEND/, action: { held: bothHaveRead } })
       }
-      yield* Effect.all([claim(first, Plain, "first"), claim(second, Plain, "second")], { concurrency: 2 })
+      const taking = yield* Effect.fork(
+        Effect.all([claim(first, Plain, "first"), claim(second, Plain, "second")], { concurrency: 2 })
+      )
+      yield* until(
+        Effect.sync(() => [first.proxy.hits[1], second.proxy.hits[1]]),
+        ([one, other]) => one === 1 && other === 1
+      )
+      yield* bothHaveRead.open
+      yield* Fiber.join(taking)
       expect([first.proxy.hits[0], second.proxy.hits[0]]).toEqual([1, 1])
       expect(yield* query("SELECT token FROM leasehold_jobs")).toEqual([{ token: 2 }])
       const all = found(yield* audit)

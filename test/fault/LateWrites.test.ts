@@ -51,10 +51,11 @@ layer(database, { excludeTestServices: true, timeout: "1 minute" })("a write tha
         yield* query("UPDATE leasehold_jobs SET due_at = UTC_TIMESTAMP(6) - INTERVAL 1 SECOND WHERE queue = ?", [
           job.queue
         ])
-        // The reaper has looked; what it looked at is locked, and then ended, a second later.
+        // The reaper has looked; what it looked at is locked, and then ended, when all else has happened.
+        const goOn = yield* Effect.makeLatch()
         proxy.rules.push({
           matches: /cancel_requested = 1\) ORDER BY \S+ FOR UPDATE/,
-          action: { delay: 1_000 }
+          action: { held: goOn }
         })
         const reaping = yield* Effect.fork(store.reap("", 1_000))
         yield* until(
@@ -76,6 +77,7 @@ layer(database, { excludeTestServices: true, timeout: "1 minute" })("a write tha
           [reclaimed.jobId]
         )
         const before = yield* rows("id, state, token, due_at, error_code, attempts, lease_owner")
+        yield* goOn.open
         const { ended } = yield* Fiber.join(reaping)
         expect(ended.map(({ id }) => id)).toEqual(jobs.slice(4).map(({ id }) => id))
         const after = yield* rows("id, state, token, due_at, error_code, attempts, lease_owner")
@@ -100,7 +102,9 @@ layer(database, { excludeTestServices: true, timeout: "1 minute" })("a write tha
         )
       )
       yield* Effect.gen(function* () {
-        yield* Layer.build(Layer.provide(Worker.layer({ jobs: [job], lease: "2 seconds", poll: "50 millis" }), handler))
+        yield* Layer.build(
+          Layer.provide(Worker.layer({ jobs: [job], lease: "10 seconds", poll: "50 millis" }), handler)
+        )
         const { id } = yield* Queue.enqueue(job, { n: 1 })
         expect(yield* Effect.flip(Queue.result(job, id))).toMatchObject({ _tag: "JobDead", code: "gone" })
         expect((yield* Queue.why(id)).events.filter(({ kind }) => kind === "refused")).toEqual([])
@@ -160,7 +164,8 @@ layer(database, { excludeTestServices: true, timeout: "1 minute" })("a write tha
           )
           proxy.rules.push({ matches: /NO_MERGE\(held\)[\s\S]*SET jobs\.attempts/, action, times: 1 })
           // Before the batch is told apart, somebody claims what it has given back.
-          proxy.rules.push({ matches: /FOR UPDATE NOWAIT/, action: { delay: 500 }, times: 1 })
+          const tellApart = yield* Effect.makeLatch()
+          proxy.rules.push({ matches: /FOR UPDATE NOWAIT/, action: { held: tellApart }, times: 1 })
           const settling = yield* Effect.fork(
             Effect.catchTag(settle, "StoreUnavailable", (fault) => {
               expect(name).toBe("a lock wait")
@@ -175,6 +180,7 @@ layer(database, { excludeTestServices: true, timeout: "1 minute" })("a write tha
           expect((yield* claim("heir")).jobs.map(({ lease }) => [lease.jobId, lease.token])).toEqual([
             [leases[2]?.jobId, 2]
           ])
+          yield* tellApart.open
           expect(yield* Fiber.join(settling)).toEqual(
             ["succeeded", "dead", "pending", "canceled", "pending"].map((state) => ({ _tag: "Recorded", state }))
           )
@@ -214,7 +220,7 @@ layer(database, { excludeTestServices: true, timeout: "1 minute" })("a commit th
     Effect.gen(function* () {
       const { context, job, proxy, query } = yield* scene
       proxy.rules.push({
-        matches: /@leasehold_type[\s\S]*@leasehold_trace, \?/,
+        matches: /INSERT INTO leasehold_jobs[\s\S]*NULL, \?\)/,
         action: deadlock,
         skip: 2,
         times: 1

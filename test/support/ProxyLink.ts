@@ -3,6 +3,7 @@
  */
 import { randomUUID } from "node:crypto"
 import { Socket } from "node:net"
+import { Effect } from "effect"
 import type { Rule } from "./ProxyRule.js"
 
 const query = 0x03
@@ -124,13 +125,13 @@ export class Link {
       this.server.write(sent)
       return
     }
-    if ("delay" in action) {
-      return new Promise((resolve) =>
-        setTimeout(() => {
+    if ("delay" in action || "held" in action) {
+      const pause = "delay" in action ? Effect.sleep(action.delay) : action.held.await
+      return Effect.runPromise(
+        Effect.map(pause, () => {
           this.server.write(sent)
           onHit?.()
-          resolve()
-        }, action.delay)
+        })
       )
     }
     if (action.executed === true) return this.executeAndAnswer(sent, action, onHit)

@@ -2,6 +2,8 @@
  * What a proxy can be told to do to statements.
  */
 
+import type { Effect } from "effect"
+
 /** What happens to a statement whose text matches. */
 export interface Rule {
   readonly matches: RegExp
@@ -11,6 +13,7 @@ export interface Rule {
    * - an error: the client is answered with that error. The server never sees the statement, or, with `executed`, has
    *   executed it to its end. Errors after which a server closes the connection close it here too.
    * - `delay`: it reaches the server so many milliseconds later.
+   * - `held`: it reaches the server when the latch is open. What has to happen before it then has all the time that it needs.
    * - `rewrite`: the server gets another text. Other rules see the text as it was.
    */
   readonly action:
@@ -18,12 +21,13 @@ export interface Rule {
     | "hang"
     | { readonly errno: number; readonly sqlState: string; readonly executed?: boolean }
     | { readonly delay: number }
+    | { readonly held: Effect.Latch }
     | { readonly rewrite: (text: string) => string }
   /** How many matching statements pass before the first that is hit; default none. */
   readonly skip?: number
   /** How often; default always. */
   times?: number
-  /** Told each time when the client has suffered it: an answer was dropped, an error answered, a delay is over. */
+  /** Told each time when the client has suffered it: an answer was dropped, an error answered, a delay or a latch is over. */
   readonly onHit?: () => void
 }
 
