@@ -50,19 +50,20 @@ describe("the server's clock", { concurrent: true }, () => {
         const handler = (n: number) => (n < held ? Effect.as(Deferred.await(release), n) : Effect.succeed(n))
         const enqueue = enqueueOn(job, context)
         // Two workers: what the one seems to have lost, the other would take.
-        for (const workerId of ["one", "two"]) yield* work(handler, { lease: "4 seconds", workerId })
+        // Set ahead by two seconds just before a renewal, a lease has more than three left.
+        for (const workerId of ["one", "two"]) yield* work(handler, { lease: "8 seconds", workerId })
         // Also where the test fails: else each worker would first wait for its handlers.
         yield* Effect.addFinalizer(() => Deferred.succeed(release, undefined))
         yield* Effect.forEach(Array.from({ length: held }), (_, n) => enqueue(n))
         yield* until(Ref.get(runs), (count) => count === held)
         yield* set(seconds)
         yield* enqueue(held)
-        // At the latest by a look from the start, which comes soon while it is cheap.
-        yield* until(Ref.get(runs), (count) => count === held + 1, "3 seconds")
+        // At the latest by a look from the start, which comes soon while it is cheap. A clock that is set back is not waited for.
+        yield* until(Ref.get(runs), (count) => count === held + 1, "10 seconds")
         // Longer than a lease.
-        yield* Effect.sleep("4500 millis")
+        yield* Effect.sleep("8500 millis")
         yield* enqueue(held + 1)
-        yield* until(Ref.get(runs), (count) => count === held + 2, "3 seconds")
+        yield* until(Ref.get(runs), (count) => count === held + 2, "10 seconds")
         yield* Deferred.succeed(release, undefined)
         yield* until(rows("state"), succeeded(held + 2))
         expect({ seconds, runs: yield* Ref.get(runs) }).toEqual({ seconds, runs: held + 2 })
@@ -120,19 +121,21 @@ layer(history.pipe(Layer.provideMerge(queue())), { excludeTestServices: true, ti
         const name = "skewed"
         const job = makeJob(name)
         const clocks = { early: tenMinutes, late: -tenMinutes, honest: 0 }
-        yield* Effect.forEach(Object.entries(clocks), ([workerId, clock]) =>
+        const workers = yield* Effect.forEach(Object.entries(clocks), ([workerId, clock]) =>
           WorkerProcess.start({
             url,
             queue: name,
             concurrency: 3,
-            lease: "1 second",
+            lease: "3 seconds",
             poll: "100 millis",
             workerId,
             clock,
             work: "sleep",
-            millis: 1_500
+            millis: 4_000
           })
         )
+        // They are all there before the first job is: those who came late would find none left.
+        yield* Effect.forEach(workers, ({ says }) => says("Worker started"))
         const delay = 2_000
         // Other tests run in this process, too.
         yield* Effect.addFinalizer(() => Effect.sync(() => SkewedClock.set(0)))

@@ -81,7 +81,8 @@ describe("a host that vanishes", { concurrent: true }, () => {
       () =>
         Effect.gen(function* () {
           const queue = `vanished.${randomUUID().slice(0, 8)}`
-          const lost = yield* host(givenUpAfter(2))
+          // Four seconds later than the claim itself, so that the other one comes in between.
+          const lost = yield* host(givenUpAfter(5))
           const other = yield* host(Connections.pinned)
           yield* other.store.enqueue([newJob(queue), newJob(queue)])
           // The server locks the rows; its answer and whatever the client does then reach nobody.

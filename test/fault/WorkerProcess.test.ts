@@ -117,7 +117,8 @@ layer(history.pipe(Layer.provideMerge(queue())), { excludeTestServices: true, ti
           // Lease, two polls, and 0.4 s (ruling 18); the clock was read before the kill.
           expect(Math.max(...delays)).toBeLessThan(1_000 + 2 * 100 + 400)
         }),
-      120_000
+      // Less than a minute on two idle cores. Each round starts a process, which takes seconds on a machine that does much else.
+      300_000
     )
 
     // Side by side, since each has a queue of its own, and waits for its process.
@@ -202,7 +203,7 @@ layer(history.pipe(Layer.provideMerge(queue())), { excludeTestServices: true, ti
               job,
               Array.from({ length: 20 }, () => ({}))
             )
-            const worker = yield* processOn("terminated", { concurrency: 2, millis: 1_500 })
+            const worker = yield* processOn("terminated", { concurrency: 2, millis: 3_000, lease: "10 seconds" })
             yield* until(
               query("SELECT 1 FROM history JOIN leasehold_jobs AS jobs ON jobs.id = job_id WHERE queue = 'terminated'"),
               (rows) => rows.length === 2
