@@ -22,7 +22,7 @@ type TestJob = ReturnType<typeof newJob>
 const work = <R>(job: TestJob, handler: Job.Handler<{ readonly n: number }, number, never, R>) =>
   Layer.build(
     Layer.provide(
-      Worker.layer({ jobs: [job], lease: "1 second", poll: "50 millis", interruptGrace: "500 millis" }),
+      Worker.layer({ jobs: [job], lease: "3 seconds", poll: "50 millis", interruptGrace: "2 seconds" }),
       job.toLayer(handler)
     )
   )
@@ -100,7 +100,7 @@ layer(tables.pipe(Layer.provideMerge(queue())), { excludeTestServices: true, tim
             )
           )
           // Longer than the lease: it is renewed until its end is written.
-          yield* Effect.sleep("2500 millis")
+          yield* Effect.sleep("4500 millis")
           expect(yield* Queue.get(id)).toMatchObject({ state: "running", token: 1, attempt: 1 })
           yield* query("DROP TRIGGER refuse_dead")
           const record = yield* settled(id)

@@ -29,7 +29,7 @@ const insertOrder = (id: number) =>
   Effect.flatMap(SqlClient.SqlClient, (sql) => sql`INSERT INTO orders (id, status) VALUES (${id}, 'new')`)
 
 const workOn = <T extends string, P, S, E>(job: Job.Job<T, P, S, E>) =>
-  ({ jobs: [job], queues: { [job.queue]: { concurrency: 4 } }, lease: "2 seconds", poll: "50 millis" }) as const
+  ({ jobs: [job], queues: { [job.queue]: { concurrency: 4 } }, lease: "10 seconds", poll: "50 millis" }) as const
 
 layer(orders.pipe(Layer.provideMerge(queue())), { excludeTestServices: true, timeout: "2 minutes" })(
   "an order and its job",
@@ -285,14 +285,18 @@ layer(orders.pipe(Layer.provideMerge(queue())), { excludeTestServices: true, tim
         const job = jobOn("stranger")
         const sql = yield* SqlClient.SqlClient
         const { id } = yield* Queue.enqueue(job, { orderId: 40 })
+        const written = yield* Deferred.make<void>()
         const handler = job.toLayer(() =>
-          Effect.as(Effect.orDie(sql`INSERT INTO orders (id, status) VALUES (40, 'by the handler')`), { url: "x" })
+          Effect.orDie(sql`INSERT INTO orders (id, status) VALUES (40, 'by the handler')`).pipe(
+            Effect.zipRight(Deferred.succeed(written, void 0)),
+            Effect.as({ url: "x" })
+          )
         )
         const exit = yield* Effect.exit(
           sql.withTransaction(
             Effect.gen(function* () {
               const fiber = yield* Effect.forkDaemon(Effect.provide(Worker.run(workOn(job)), handler))
-              yield* Effect.sleep("500 millis")
+              yield* Deferred.await(written)
               yield* Fiber.interrupt(fiber)
               return yield* Effect.fail("rolled back")
             })
@@ -321,7 +325,8 @@ layer(orders.pipe(Layer.provideMerge(queue())), { excludeTestServices: true, tim
         )
         yield* Deferred.await(started)
         const stopping = yield* Effect.fork(Fiber.interrupt(fiber))
-        yield* Effect.sleep("200 millis")
+        // What waits for a slot goes back before the handlers have ended.
+        yield* until(Queue.list({ queue: "graceful", state: "pending" }), ({ length }) => length === 4)
         yield* Deferred.succeed(finish, void 0)
         const exit = yield* Fiber.join(stopping)
         expect(Exit.isFailure(exit) && Cause.isInterruptedOnly(exit.cause)).toBe(true)

@@ -212,7 +212,7 @@ layer(orders.pipe(Layer.provideMerge(queue())), { excludeTestServices: true, tim
           const stranger = yield* outside(url)
           const job = jobOn("slow")
           const install = yield* Layer.build(
-            MysqlQueue.layer({ migrate: "off", statementTimeout: "300 millis" }).pipe(
+            MysqlQueue.layer({ migrate: "off", statementTimeout: "1 second" }).pipe(
               Layer.provideMerge(MysqlClient.layer({ url: Redacted.make(url), maxConnections: 2 }))
             )
           )
@@ -241,8 +241,8 @@ layer(orders.pipe(Layer.provideMerge(queue())), { excludeTestServices: true, tim
                 )
               }).pipe(Effect.exit, Effect.provide(install))
             )
-            // A nested one's rollback waits behind the statement.
-            if (nested) yield* Effect.sleep("600 millis")
+            // A nested one's rollback waits behind the statement, which waits now, and will for longer than it has.
+            if (nested) yield* Effect.zipRight(lockWaits(1), Effect.sleep("1500 millis"))
             else expect(yield* Deferred.await(met)).toMatchObject({ _tag: "TransactionAborted", reason: "timeout" })
             yield* stranger.query("ROLLBACK")
             yield* Fiber.join(caller)

@@ -25,7 +25,7 @@ const work = (
 ) =>
   Layer.build(
     Layer.provide(
-      Worker.layer({ jobs: [job], lease: "1 second", poll: "50 millis", ...options }),
+      Worker.layer({ jobs: [job], lease: "10 seconds", poll: "50 millis", ...options }),
       job.toLayer(({ n }) => handler(n))
     )
   )
@@ -40,18 +40,29 @@ layer(queue(), { excludeTestServices: true, timeout: "2 minutes" })("a worker on
       Effect.gen(function* () {
         const job = newJob()
         const started = yield* Deferred.make<void>()
+        const interrupted = yield* Deferred.make<void>()
         const finalized = yield* Deferred.make<void>()
-        yield* work(job, () =>
-          Deferred.succeed(started, void 0).pipe(
-            Effect.zipRight(Effect.never),
-            Effect.onInterrupt(() => Effect.delay(Deferred.succeed(finalized, void 0), "1500 millis"))
-          )
+        yield* work(
+          job,
+          () =>
+            Deferred.succeed(started, void 0).pipe(
+              Effect.zipRight(Effect.never),
+              Effect.onInterrupt(() =>
+                Effect.zipRight(
+                  Deferred.succeed(interrupted, void 0),
+                  Effect.delay(Deferred.succeed(finalized, void 0), "3500 millis")
+                )
+              )
+            ),
+          { lease: "3 seconds" }
         )
         const { id } = yield* Queue.enqueue(job, { n: 1 })
         yield* Deferred.await(started)
         expect(yield* Queue.cancel(id)).toEqual({ _tag: "requested" })
+        // A third of the lease, and some room.
+        yield* Effect.timeout(Deferred.await(interrupted), "2500 millis")
         // The finalizer outlasts the lease, which is renewed for it.
-        yield* Effect.timeout(Deferred.await(finalized), "3 seconds")
+        yield* Deferred.await(finalized)
         expect(yield* ended(id)).toMatchObject({ state: "canceled", token: 1, attempt: 1 })
         expect(yield* Queue.cancel(id)).toEqual({ _tag: "ended", state: "canceled" })
         expect(yield* Effect.flip(Queue.result(job, id))).toMatchObject({ _tag: "JobCanceled" })
@@ -79,7 +90,7 @@ layer(queue(), { excludeTestServices: true, timeout: "2 minutes" })("a worker on
             Worker.layer({
               jobs: [job],
               queues: { [job.queue]: { concurrency: 1 } },
-              lease: "1 second",
+              lease: "10 seconds",
               poll: "50 millis",
               interruptGrace: "100 millis"
             }),
@@ -101,16 +112,16 @@ layer(queue(), { excludeTestServices: true, timeout: "2 minutes" })("a worker on
       })
   )
 
-  it.scoped("claims ahead without losing a lease: ten jobs of half a lease each, one slot, each runs once", () =>
+  it.scoped("claims ahead without losing a lease: ten jobs of nearly half a lease, one slot, each runs once", () =>
     Effect.gen(function* () {
       const job = newJob()
       let runs = 0
-      const options = { queues: { [job.queue]: { concurrency: 1, prefetch: 1 } } }
+      const options = { lease: "2 seconds", queues: { [job.queue]: { concurrency: 1, prefetch: 1 } } } as const
       const handler = () =>
         Effect.as(
           Effect.delay(
             Effect.sync(() => runs++),
-            "500 millis"
+            "900 millis"
           ),
           "done"
         )
