@@ -9,7 +9,8 @@ export default defineConfig({
     globalSetup: ["test/support/GlobalMysql.ts"],
     reporters: ["default", "./test/support/ClosingLine.ts"],
     typecheck: { enabled: true, include: ["test/types/**/*.test-d.ts"], tsconfig: "./tsconfig.json" },
-    testTimeout: 60_000,
+    // Only for what hangs: on a busy machine a test may take several times as long as on an idle one.
+    testTimeout: 180_000,
     hookTimeout: 120_000,
     sequence: { sequencer: LongestFirst },
     pool: "forks",

@@ -21,7 +21,7 @@ export const rowsAround = (usual: number): number => Number(process.env["LEASEHO
 export const isFullSize = process.env["LEASEHOLD_PLAN_ROWS"] !== undefined
 
 /** Milliseconds that a test may take which fills its tables first. */
-export const patience = isFullSize ? 840_000 : 60_000
+export const patience = isFullSize ? 840_000 : 180_000
 
 /** Starts an `INSERT … SELECT` of `count` rows, whose number `n` the expressions behind it may use. */
 export const numbers = (count: number): string =>

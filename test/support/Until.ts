@@ -9,7 +9,7 @@ import { Duration, Effect } from "effect"
 export const until = <A, E, R>(
   look: Effect.Effect<A, E, R>,
   isSo: (seen: A) => boolean,
-  within: Duration.DurationInput = "30 seconds"
+  within: Duration.DurationInput = "1 minute"
 ): Effect.Effect<A, E | Error, R> =>
   Effect.suspend(() => {
     let last: unknown = "nothing"
