@@ -68,7 +68,7 @@ export interface ClaimedJob {
   /** After this attempt was paid for. None: unlimited. */
   readonly attemptsLeft: Option.Option<number>
   readonly maxAttempts: Option.Option<number>
-  /** From the due time to the claim, by the database's clock. */
+  /** From the due time to the claim, by the database's clock; by that of this process for a job that it had just added. */
   readonly waited: Duration.Duration
   readonly traceContext: Option.Option<string>
 }

@@ -8,6 +8,7 @@
  * allowed a small share of the time: the dearer they are, the rarer.
  */
 import type { JobId } from "../JobRecord.js"
+import type { NewJob } from "../JobStore.js"
 import type { Level, Position } from "./statements/claim.js"
 
 /** Where a look begins: at the marks, two seconds before them where they are later than that, or at the start of each level. */
@@ -27,15 +28,23 @@ interface Mark {
   readonly from: Position | undefined
 }
 
+/** A job that this process has just added, due now. */
+export interface AddedJob {
+  readonly id: JobId
+  readonly job: NewJob
+  /** `performance.now()` when its commit was answered. */
+  readonly at: number
+}
+
 export interface ClaimFront {
   /**
    * A job of this process was committed at that level, due now. Where nothing else is known to be due but such jobs, the next
    * claim goes for them without a look before, and is followed by one, whatever it leaves: so a lone job starts a round trip
    * earlier, and no look is left out.
    */
-  readonly enqueued: (priority: number, id: JobId) => void
+  readonly enqueued: (added: AddedJob) => void
   /** That job, where it is the only one: a claim can take it by its id, and save a round trip more. */
-  readonly lone: () => JobId | undefined
+  readonly lone: () => AddedJob | undefined
   /** Whether a claim was made for such a job, and no look has followed it yet. */
   readonly owesLook: () => boolean
   /** Whether the marks promise due jobs, so that a claim needs no look before it. */
@@ -66,22 +75,23 @@ export const make = (): ClaimFront => {
   let clock: Position | undefined
   let clockRead = Number.NEGATIVE_INFINITY
   let hint: "none" | "given" | "followed" = "none"
-  let lone: JobId | undefined
+  let lone: AddedJob | undefined
   const budgets = { back: makeBudget("back"), full: makeBudget("full") }
   const mark = (priority: number, change: Mark) => {
     marks = marks.map((old, level) => (level === priority ? change : old))
   }
   const isLive = () => marks.some(({ live }) => live)
   return {
-    enqueued: (priority, id) => {
+    enqueued: (added) => {
+      const { priority } = added.job
       const from = marks[priority]?.from
       // From the start of a level such a claim could cost more than the look.
       if (from === undefined || hint === "followed" || (hint === "none" && isLive())) return
-      lone = hint === "none" ? id : undefined
+      lone = hint === "none" ? added : undefined
       hint = "given"
       mark(priority, { live: true, from })
     },
-    lone: () => (hint === "given" ? lone : undefined),
+    lone: () => lone,
     owesLook: () => hint === "followed",
     ready: (now) => isLive() && hint !== "followed" && (hint === "given" || !budgets.full.allows(now)),
     lookAt: (now) => {
@@ -100,6 +110,7 @@ export const make = (): ClaimFront => {
       clock = seenAt
       clockRead = endedAt
       hint = "none"
+      lone = undefined
       // A full look is a look back, too.
       if (reach !== "near") budgets.back.spent(startedAt, endedAt)
       if (reach === "full") budgets.full.spent(startedAt, endedAt)
@@ -113,6 +124,7 @@ export const make = (): ClaimFront => {
     },
     claimed: (positions, exhausted) => {
       if (hint === "given") hint = "followed"
+      lone = undefined
       const levels = new Set(positions.map(([priority]) => priority))
       // The first row of a level, not the last: if this claim is rolled back, its rows are still behind the mark.
       for (const [priority, position] of [...positions].reverse()) mark(priority, { live: true, from: position })
@@ -124,6 +136,7 @@ export const make = (): ClaimFront => {
     },
     forget: () => {
       hint = "none"
+      lone = undefined
       marks = marks.map(({ from }) => ({ live: false, from }))
     }
   }

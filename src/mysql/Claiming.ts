@@ -2,12 +2,13 @@
  * The claim: look, lock, take. Transaction boundaries and verdicts; the statements are in `statements/claim`.
  */
 import { Effect, Option } from "effect"
-import { type JobId, transition } from "../JobRecord.js"
+import { transition } from "../JobRecord.js"
 import type { Claimed, ClaimRequest, EndedJob, Enqueued, NewJob } from "../JobStore.js"
 import type { StoreError } from "../QueueError.js"
 import * as ClaimFront from "./ClaimFront.js"
 import type { Connections } from "./Connections.js"
 import { idOf, isSet, LockedJob, numberOf, stateOf } from "./JobRow.js"
+import * as LoneClaim from "./LoneClaim.js"
 import type { MysqlFault } from "./MysqlFault.js"
 import type { OwnSession, Row } from "./Session.js"
 import * as Statements from "./statements/claim.js"
@@ -46,12 +47,13 @@ export const make = (tables: Tables, connections: Connections, fronts: Fronts) =
 
 /** Tells the claims of this process what it has committed, each of what it may take: a claim locks whatever it passes by. */
 export const noteEnqueued = (fronts: Fronts, jobs: ReadonlyArray<NewJob>, enqueued: ReadonlyArray<Enqueued>): void => {
+  const at = performance.now()
   for (const { front, queue, types } of fronts.values()) {
     const isOfThese = (job: NewJob) =>
       types.some(({ type, version }) => job.type === type && job.payloadVersion <= version)
     for (const [index, job] of jobs.entries()) {
       const { created, id } = enqueued[index] ?? { created: false }
-      if (created && job.queue === queue && Option.isNone(job.due) && isOfThese(job)) front.enqueued(job.priority, id)
+      if (created && job.queue === queue && Option.isNone(job.due) && isOfThese(job)) front.enqueued({ id, job, at })
     }
   }
 }
@@ -102,34 +104,12 @@ const take = (
   session: OwnSession
 ): Effect.Effect<Claimed, MysqlFault> => {
   const lone = front.lone()
-  return lone === undefined
-    ? lockAndTake(tables, request, front, session)
-    : takeLone(tables, request, front, session, lone)
+  if (lone === undefined) return lockAndTake(tables, request, front, session)
+  return Effect.map(LoneClaim.take(tables, request, session, lone), (jobs): Claimed => {
+    front.claimed([], true)
+    return { jobs, ended: [], more: front.owesLook() }
+  })
 }
-
-/**
- * One packet. Only the count of rows says that the job was taken here: one that this worker took before looks the same. A lost answer
- * may leave the job leased to nobody who knows, as below.
- */
-const takeLone = (
-  tables: Tables,
-  request: ClaimRequest,
-  front: ClaimFront.ClaimFront,
-  session: OwnSession,
-  id: JobId
-): Effect.Effect<Claimed, MysqlFault> =>
-  Effect.map(
-    session.script([Statements.takeLone(tables, request, id), Statements.readLone(tables, request, id)]),
-    ([taken, read]) => {
-      const rows = taken?.affected === 1 ? (read?.rows ?? []) : []
-      front.claimed([], true)
-      return {
-        jobs: rows.map((row) => new LockedJob(row, request.queue, request.worker)),
-        ended: [],
-        more: front.owesLook()
-      }
-    }
-  )
 
 /**
  * Two packets: lock, then take and commit. A failure between them, or a lost answer to the first, leaves nothing; a lost answer

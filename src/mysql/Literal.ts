@@ -20,6 +20,9 @@ export const digits = (text: JobId | string): string => {
   return text
 }
 
+/** A place for a whole number that is bound as text, exact in all 64 bits. */
+export const boundNumber = "CAST(? AS UNSIGNED)"
+
 /** Text of any content, as utf8mb4. */
 export const text = (value: string | null): string =>
   value === null ? "NULL" : `CONVERT(X'${Buffer.from(value, "utf8").toString("hex")}' USING utf8mb4)`

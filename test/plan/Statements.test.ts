@@ -116,6 +116,18 @@ const byStep = (statement: string): Subject => ({ statement, rows: 1, locks: tru
 /** The key of a job that is there. */
 const taken = { scope: "", key: "key-1", fingerprint: "00".repeat(32) }
 
+const job = (n: number, keyed: boolean): NewJob => ({
+  queue: "plan.insert",
+  type: "count",
+  priority: 5,
+  payload: "{}",
+  payloadVersion: 1,
+  maxAttempts: Option.some(3),
+  due: Option.none(),
+  idempotency: keyed ? Option.some({ scope: "", key: `insert-${n}`, fingerprint: "00".repeat(32) }) : Option.none(),
+  traceContext: Option.none()
+})
+
 const nobody: Lease = { jobId: "0" as JobId, token: 0, attempt: 1, worker: "nobody" }
 
 const subjects = ({ ended, held }: Scene): { readonly [name: string]: Subject } => {
@@ -125,8 +137,11 @@ const subjects = ({ ended, held }: Scene): { readonly [name: string]: Subject } 
   const hideKey = (text: string) => text.replace("FORCE INDEX (jobs_idempotency)", "IGNORE INDEX (jobs_idempotency)")
   return {
     "claim.take": byPrimary(Claim.take(tables, claim, held, true), true),
-    "claim.takeLone": byPrimary(Claim.takeLone(tables, claim, held[0] ?? nobody.jobId), true, 1),
-    "claim.readLone": byPrimary(Claim.readLone(tables, claim, held[0] ?? nobody.jobId), false, 1),
+    "claim.takeLone": {
+      ...byPrimary(Claim.takeLone(tables), true, 1),
+      planted: Claim.takeLone(tables).replace("jobs.id =", "jobs.id + 0 ="),
+      values: Claim.loneValues(claim, { id: held[0] ?? nobody.jobId, job: job(0, false) })
+    },
     "settle.lockHeld NOWAIT": byPrimary(Settle.lockHeld(tables, leases(held), "NOWAIT"), true),
     "settle.lockHeld SKIP LOCKED": byPrimary(Settle.lockHeld(tables, leases(held), "SKIP LOCKED"), true),
     "settle.lockHeld WAIT": byPrimary(Settle.lockHeld(tables, leases(held), "WAIT"), true),
@@ -367,19 +382,6 @@ layer(store, { excludeTestServices: true, timeout: "3 minutes" })("the plans of 
   it.scoped("an enqueue reads nothing and locks nothing of others, with keys and without, alone and in bulk", () =>
     Effect.gen(function* () {
       const session = yield* outside((yield* Database).url)
-      const job = (n: number, keyed: boolean): NewJob => ({
-        queue: "plan.insert",
-        type: "count",
-        priority: 5,
-        payload: "{}",
-        payloadVersion: 1,
-        maxAttempts: Option.some(3),
-        due: Option.none(),
-        idempotency: keyed
-          ? Option.some({ scope: "", key: `insert-${n}`, fingerprint: "00".repeat(32) })
-          : Option.none(),
-        traceContext: Option.none()
-      })
       for (const isolation of isolations) {
         for (const count of [...Enqueue.rowSizes]) {
           for (const keyed of [false, true]) {

@@ -10,6 +10,21 @@ const at = (second: number, id = 1) => ({
   id: String(id)
 })
 const id = (n: number) => JobId.make(String(n))
+const job: NewJob = {
+  queue: "a",
+  type: "count",
+  priority: 5,
+  payload: null,
+  payloadVersion: 2,
+  maxAttempts: Option.none(),
+  due: Option.none(),
+  idempotency: Option.none(),
+  traceContext: Option.none()
+}
+
+/** The nth job that this process has added. */
+const added = (priority: number, n: number): ClaimFront.AddedJob => ({ id: id(n), job: { ...job, priority }, at: 0 })
+
 const nothing = { found: [], clock: at(0, 0) }
 
 const look = (front: ClaimFront.ClaimFront, startedAt: number, cost: number) => {
@@ -171,50 +186,50 @@ describe("where claims begin", () => {
 
     it("is at the levels of all that it enqueued, each once, and a look comes after it", () => {
       const front = idle()
-      front.enqueued(9, id(1))
-      front.enqueued(2, id(2))
-      front.enqueued(9, id(3))
+      front.enqueued(added(9, 1))
+      front.enqueued(added(2, 2))
+      front.enqueued(added(9, 3))
       expect(front.ready(2)).toBe(true)
       expect(front.live().map(({ priority }) => priority)).toEqual([2, 9])
       front.claimed([[2, at(5)]], true)
       expect(front.owesLook()).toBe(true)
       expect(front.ready(3)).toBe(false)
       // What it enqueues meanwhile is found by that look.
-      front.enqueued(5, id(4))
+      front.enqueued(added(5, 4))
       expect(front.ready(3)).toBe(false)
       look(front, 4, 1)
       expect(front.owesLook()).toBe(false)
-      front.enqueued(5, id(5))
+      front.enqueued(added(5, 5))
       expect(front.ready(6)).toBe(true)
     })
 
     it("is at its id where it is the only one, and nothing else is known to be due", () => {
       const front = idle()
       expect(front.lone()).toBe(undefined)
-      front.enqueued(5, id(1))
-      expect(front.lone()).toBe(id(1))
+      front.enqueued(added(5, 1))
+      expect(front.lone()?.id).toBe(id(1))
       front.claimed([], true)
       expect(front.lone()).toBe(undefined)
-      front.enqueued(5, id(2))
+      front.enqueued(added(5, 2))
       expect(front.lone()).toBe(undefined)
       look(front, 3, 1)
       expect(front.lone()).toBe(undefined)
-      front.enqueued(5, id(3))
-      front.enqueued(5, id(4))
+      front.enqueued(added(5, 3))
+      front.enqueued(added(5, 4))
       expect(front.lone()).toBe(undefined)
       front.forget()
-      front.enqueued(5, id(5))
-      expect(front.lone()).toBe(id(5))
+      front.enqueued(added(5, 5))
+      expect(front.lone()?.id).toBe(id(5))
       // Found by a look, it is one of those that are due.
       front.looked({ reach: "near", startedAt: 5, endedAt: 6, found: [[5, at(5)]], clock: at(6, 0) })
       expect(front.lone()).toBe(undefined)
-      front.enqueued(5, id(6))
+      front.enqueued(added(5, 6))
       expect(front.lone()).toBe(undefined)
     })
 
     it("is looked for also where the claim left some of them: others may have enqueued before", () => {
       const front = idle()
-      front.enqueued(9, id(1))
+      front.enqueued(added(9, 1))
       front.claimed([[9, at(5)]], false)
       expect(front.owesLook()).toBe(true)
       expect(front.ready(3)).toBe(false)
@@ -228,17 +243,6 @@ describe("where claims begin", () => {
     it("is told of the jobs that it may take: of its queue, its types and versions, due now", () => {
       const front = idle()
       const fronts = new Map([["a", { queue: "a", types: [{ type: "count", version: 2 }], front }]])
-      const job: NewJob = {
-        queue: "a",
-        type: "count",
-        priority: 5,
-        payload: null,
-        payloadVersion: 2,
-        maxAttempts: Option.none(),
-        due: Option.none(),
-        idempotency: Option.none(),
-        traceContext: Option.none()
-      }
       const note = (...jobs: ReadonlyArray<NewJob & { readonly held?: true }>) =>
         noteEnqueued(
           fronts,
@@ -255,7 +259,7 @@ describe("where claims begin", () => {
       expect(front.ready(2)).toBe(false)
       note({ ...job, type: "other", priority: 0 }, { ...job, priority: 7 })
       expect(front.live().map(({ priority }) => priority)).toEqual([7])
-      expect(front.lone()).toBe(id(2))
+      expect(front.lone()?.id).toBe(id(2))
     })
   })
 })

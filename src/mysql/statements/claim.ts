@@ -8,8 +8,9 @@
 import { Duration } from "effect"
 import { ledgerLength } from "../../Attempt.js"
 import type { JobId } from "../../JobRecord.js"
-import type { ClaimRequest } from "../../JobStore.js"
+import type { ClaimRequest, NewJob } from "../../JobStore.js"
 import * as Literal from "../Literal.js"
+import type { Value } from "../Session.js"
 import type { Tables } from "../Tables.js"
 
 /** A place in the index of one priority level: the row with this due time (as exact text) and id, or what comes after. */
@@ -116,29 +117,35 @@ export const take = (tables: Tables, request: ClaimRequest, ids: ReadonlyArray<J
 }
 
 /**
- * Gives one job to a worker, by primary key, where it is as it was added, due, of the types asked for, and locked by nobody, and the
- * queue is not paused; its count of rows says whether it did. All that a claim promises in one statement, for a job whose id is known.
+ * Gives one job to a worker, by primary key, where it is as it was added, due, and locked by nobody, and its queue is not paused; its
+ * count of rows says whether it did: a row that this worker has taken before looks just the same. All that a claim promises in one
+ * statement; one text, to be prepared, which takes a third less time than this text and a read of the row (2026-11-30).
  */
-export const takeLone = (tables: Tables, request: ClaimRequest, id: JobId): string =>
+export const takeLone = (tables: Tables): string =>
   `UPDATE /*+ NO_MERGE(added) */ (SELECT jobs.id AS added_id FROM ${tables.jobs} AS jobs FORCE INDEX (PRIMARY)`
-  + ` WHERE jobs.id = ${Literal.digits(id)} AND jobs.queue = ${Literal.name(request.queue)} AND jobs.state = 0`
-  + ` AND jobs.token = 0 AND jobs.cancel_requested = 0 AND NOT (jobs.attempts_left <=> 0)`
-  + ` AND jobs.due_at <= UTC_TIMESTAMP(6) AND ${ofTypes(request.types)}`
-  + ` AND NOT EXISTS (${paused(tables, request.queue)}) FOR UPDATE OF jobs SKIP LOCKED) AS added`
+  + ` WHERE jobs.id = ${Literal.boundNumber} AND jobs.queue = ? AND jobs.type = ? AND jobs.payload_version = ${Literal.boundNumber}`
+  + ` AND jobs.state = 0 AND jobs.token = 0 AND jobs.cancel_requested = 0 AND NOT (jobs.attempts_left <=> 0)`
+  + ` AND jobs.due_at <= UTC_TIMESTAMP(6)`
+  + ` AND NOT EXISTS (SELECT 1 FROM ${tables.queues} WHERE name = ? AND paused = 1) FOR UPDATE OF jobs SKIP LOCKED) AS added`
   + ` STRAIGHT_JOIN ${tables.jobs} AS jobs FORCE INDEX (PRIMARY) ON jobs.id = added.added_id`
-  + ` SET jobs.token = 1, jobs.attempt = 1, jobs.state = 1, jobs.lease_owner = ${Literal.name(request.worker)},`
-  + ` jobs.attempts_left = jobs.attempts_left - 1,`
-  + ` jobs.due_at = UTC_TIMESTAMP(6) + ${Literal.interval(request.lease)},`
-  + ` jobs.attempts = JSON_ARRAY(JSON_OBJECT('n', 1, 't', 1, 'w', ${Literal.name(request.worker)},`
-  + ` 's', CAST(UTC_TIMESTAMP(6) AS CHAR)))`
+  + ` SET jobs.token = 1, jobs.attempt = 1, jobs.state = 1, jobs.lease_owner = ?,`
+  + ` jobs.attempts_left = jobs.attempts_left - 1, jobs.due_at = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND,`
+  + ` jobs.attempts = JSON_ARRAY(JSON_OBJECT('n', 1, 't', 1, 'w', ?, 's', CAST(UTC_TIMESTAMP(6) AS CHAR)))`
 
-/** The job that {@link takeLone} took, as {@link lock} would have read it. */
-export const readLone = (tables: Tables, request: ClaimRequest, id: JobId): string =>
-  `SELECT CAST(jobs.id AS CHAR) AS id, jobs.type, jobs.priority, 0 AS token, 0 AS attempt,`
-  + ` jobs.attempts_left + 1 AS attempts_left, jobs.max_attempts, jobs.payload, jobs.payload_version, jobs.trace_context,`
-  + ` GREATEST(0, TIMESTAMPDIFF(MICROSECOND, jobs.first_due_at, UTC_TIMESTAMP(6))) AS waited`
-  + ` FROM ${tables.jobs} AS jobs FORCE INDEX (PRIMARY) WHERE jobs.id = ${Literal.digits(id)}`
-  + ` AND jobs.state = 1 AND jobs.token = 1 AND jobs.lease_owner = ${Literal.name(request.worker)}`
+/** The values of {@link takeLone}. */
+export const loneValues = (
+  { lease, worker }: ClaimRequest,
+  { id, job }: { readonly id: JobId; readonly job: NewJob }
+): ReadonlyArray<Value> => [
+  id,
+  job.queue,
+  job.type,
+  String(job.payloadVersion),
+  job.queue,
+  worker,
+  Literal.microseconds(lease),
+  worker
+]
 
 /** How long a look that found nothing of ours may count on what it saw: transactions that commit later than this wait for a full look. */
 export const commitMargin = Duration.seconds(2)

@@ -88,13 +88,10 @@ type CompleteSize = (typeof completeSizes)[number]
 export const complete = (tables: Tables, size: CompleteSize): string =>
   write(
     tables,
-    unlocked(tables, Array.from({ length: size }, () => number).join(", ")),
+    unlocked(tables, Array.from({ length: size }, () => Literal.boundNumber).join(", ")),
     plainly(Ends.saidBy({ _tag: "Complete", output: null })),
-    `jobs.state = 1 AND jobs.token = ${number} AND jobs.lease_owner = ? AND jobs.cancel_requested = 0`
+    `jobs.state = 1 AND jobs.token = ${Literal.boundNumber} AND jobs.lease_owner = ? AND jobs.cancel_requested = 0`
   )
-
-/** A whole number that is bound as text, exact in all 64 bits. */
-const number = "CAST(? AS UNSIGNED)"
 
 /** The values of {@link complete}; none where the settlements are others. */
 export const completeValues = (

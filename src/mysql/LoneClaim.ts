@@ -1,0 +1,68 @@
+/**
+ * The claim of a job that this process has just added, by its id: one prepared statement, since all but the verdict is known here.
+ */
+import { Duration, Effect, Option } from "effect"
+import type { JobId } from "../JobRecord.js"
+import type { ClaimedJob, ClaimRequest } from "../JobStore.js"
+import type { Lease } from "../Lease.js"
+import type { AddedJob } from "./ClaimFront.js"
+import type { MysqlFault } from "./MysqlFault.js"
+import type { OwnSession } from "./Session.js"
+import * as Statements from "./statements/claim.js"
+import type { Tables } from "./Tables.js"
+
+/**
+ * Takes the job, or nothing where it is not any more as it was added. A lost answer may leave it leased to nobody who knows, and
+ * it is taken over when the lease ends.
+ */
+export const take = (
+  tables: Tables,
+  request: ClaimRequest,
+  session: OwnSession,
+  added: AddedJob
+): Effect.Effect<ReadonlyArray<ClaimedJob>, MysqlFault> =>
+  session.execute(Statements.takeLone(tables), Statements.loneValues(request, added)).pipe(
+    Effect.map(({ affected }) => (affected === 1 ? [new LoneJob(added, request.worker)] : [])),
+    // A server that prepares no more (1461, 1615) still takes text, as the claim that follows then is.
+    Effect.catchIf(
+      ({ kind }) => kind === "other",
+      () => Effect.succeed([])
+    )
+  )
+
+/** The job as its holder has it once the claim is committed. */
+class LoneJob implements ClaimedJob {
+  readonly lease: Lease
+  readonly queue: string
+  readonly type: string
+  readonly priority: number
+  readonly payload: string | null
+  readonly payloadVersion: number
+  readonly attemptsLeft: Option.Option<number>
+  readonly maxAttempts: Option.Option<number>
+  readonly waited: Duration.Duration
+  readonly traceContext: Option.Option<string>
+
+  constructor({ at, id, job }: AddedJob, worker: string) {
+    this.lease = new FirstLease(id, worker)
+    this.queue = job.queue
+    this.type = job.type
+    this.priority = job.priority
+    this.payload = job.payload
+    this.payloadVersion = job.payloadVersion
+    this.attemptsLeft = Option.map(job.maxAttempts, (most) => most - 1)
+    this.maxAttempts = job.maxAttempts
+    this.waited = Duration.millis(performance.now() - at)
+    this.traceContext = job.traceContext
+  }
+}
+
+class FirstLease implements Lease {
+  readonly token = 1
+  readonly attempt = 1
+
+  constructor(
+    readonly jobId: JobId,
+    readonly worker: string
+  ) {}
+}
