@@ -17,6 +17,7 @@ import {
   seedMany,
   tables
 } from "../support/Plan.js"
+import { lockWait } from "../support/ServerState.js"
 
 const batch = 10
 const due = 200
@@ -76,7 +77,7 @@ const isFree = ({ first, locks, millis, second }: Effect.Effect.Success<ReturnTy
   first.length === batch
   && second.length === batch
   && second.every((id) => !first.includes(id))
-  && millis < 500
+  && millis < lockWait
   && locks <= 2 * batch + 10
 
 /** What a claim of `batch` may cost, whatever has ended. */

@@ -25,6 +25,9 @@ export const openTransactions = numberFrom(
     + " ON p.id = trx_mysql_thread_id WHERE db = DATABASE() AND p.id <> CONNECTION_ID()"
 )
 
+/** A verb that took longer has waited for a lock, since a statement of the library does so for three seconds; milliseconds. */
+export const lockWait = 2_500
+
 /** Waits until so many requests for row locks of this database wait for somebody else's. */
 export const lockWaits = (count: number, within?: Duration.DurationInput) =>
   until(
