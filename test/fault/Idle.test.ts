@@ -30,7 +30,7 @@ describe("connections", { concurrent: true }, () => {
     for (const [name, way] of Object.entries(ways)) {
       it.scoped(`F4: ${name}, trouble nobody: the first call of each kind succeeds, and a job starts on time`, () =>
         Effect.gen(function* () {
-          const { context, job, proxy, rows, runs, work } = yield* scene({ statementTimeout: "2 seconds" })
+          const { context, job, proxy, rows, runs, work } = yield* scene()
           const { counting, errors } = yield* counted
           if (way === "closed") {
             proxy.rules.push({
@@ -123,7 +123,7 @@ describe("connections", { concurrent: true }, () => {
           )
           yield* enqueue(21)
           const [took] = yield* Effect.timed(until(Ref.get(runs), (count) => count >= 1 + 20))
-          // The statement timeout of a second, the pause after a claim that failed, and the claim; not the half minute after
+          // The statement timeout of two seconds, the pause after a claim that failed, and the claim; not the half minute after
           // which the server gives the lost one up.
           expect(Duration.toMillis(took)).toBeLessThan(5_000)
           // The job that is held outlives several leases.

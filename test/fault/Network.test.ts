@@ -12,7 +12,7 @@ const { claimLock, claimLone, claimTake, insert, renewal, settlement } = stateme
 const outage = Duration.seconds(Number(process.env["LEASEHOLD_OUTAGE_SECONDS"] ?? 3))
 const dueInOutage = Duration.lessThan(outage, "30 seconds") ? 50 : 2_000
 /** The longest pause between two claims that fail, the statement that is under way, and some room. */
-const resumes = Duration.seconds(5 + 1 + 1)
+const resumes = Duration.seconds(5 + 2 + 2)
 
 // Side by side, since each has a queue and a proxy of its own, and waits for most of its time.
 describe("through a network that fails", { concurrent: true }, () => {

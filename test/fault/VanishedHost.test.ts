@@ -20,7 +20,7 @@ const host = (settings: string) =>
   Effect.gen(function* () {
     const { url } = yield* Database
     const proxy = yield* Proxy.make(url)
-    const statementTimeout = Duration.seconds(1)
+    const statementTimeout = Duration.seconds(2)
     const open = (own: string) =>
       Connections.make({ url: Redacted.make(proxy.url) }, { size: 2, statementTimeout, settings: own })
     const store = MysqlJobStore.make({
@@ -81,7 +81,7 @@ describe("a host that vanishes", { concurrent: true }, () => {
       () =>
         Effect.gen(function* () {
           const queue = `vanished.${randomUUID().slice(0, 8)}`
-          // Four seconds later than the claim itself, so that the other one comes in between.
+          // Three seconds later than the claim itself, so that the other one comes in between.
           const lost = yield* host(givenUpAfter(5))
           const other = yield* host(Connections.pinned)
           yield* other.store.enqueue([newJob(queue), newJob(queue)])

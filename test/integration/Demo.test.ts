@@ -140,7 +140,7 @@ describe("the demo", () => {
   it.scopedLive("goes on with the jobs of a killed run, as attempt 2, when their leases have run out", () =>
     Effect.gen(function* () {
       const database = yield* emptyDatabase()
-      const work = ["--orders", "5", "--concurrency", "3", "--handler-delay", "1h", "--lease", "1s"]
+      const work = ["--orders", "5", "--concurrency", "3", "--handler-delay", "1h", "--lease", "3s"]
       const first = yield* start(database, ...work)
       yield* first.untilJobs("exist", 5)
       yield* first.untilJobs("running", 3)

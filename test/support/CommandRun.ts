@@ -54,7 +54,7 @@ async function* chunks(text: string) {
 
 export interface Running {
   readonly signal: (signal: NodeJS.Signals) => Effect.Effect<void>
-  /** Waits until it has printed a text, on either stream. Fails the test after `within`, default 20 seconds. */
+  /** Waits until it has printed a text, on either stream. Fails the test after `within`, default a minute. */
   readonly says: (text: string, within?: Duration.DurationInput) => Effect.Effect<void>
   readonly ended: Effect.Effect<Ran>
 }
@@ -109,7 +109,7 @@ export const start = (
     )
     return {
       signal: (signal) => Effect.sync(() => void child.kill(signal)),
-      says: (text, within = "20 seconds") =>
+      says: (text, within = "1 minute") =>
         Effect.async<void>((resume) => {
           const look = () => {
             if (`${out}\n${err}`.includes(text)) resume(Effect.sync(() => waiting.delete(look)))

@@ -35,7 +35,7 @@ export const scene = (options: MysqlQueue.Options = {}) =>
     const direct = yield* Database
     const proxy = yield* Proxy.make(direct.url)
     const context = yield* Layer.build(
-      MysqlQueue.layer({ statementTimeout: "1 second", ...options }).pipe(
+      MysqlQueue.layer({ statementTimeout: "2 seconds", ...options }).pipe(
         Layer.provideMerge(MysqlClient.layer({ url: Redacted.make(proxy.url) }))
       )
     )

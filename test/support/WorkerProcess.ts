@@ -11,7 +11,7 @@ export interface WorkerProcess {
   readonly pid: number
   /** Whether the process was still there to get it. */
   readonly signal: (signal: NodeJS.Signals) => Effect.Effect<boolean>
-  /** Waits for a line that holds the text. Fails the test after 20 seconds. */
+  /** Waits for a line that holds the text. Fails the test after a minute. */
   readonly says: (text: string) => Effect.Effect<void>
   /** Writes a line to its standard input, which ends when the process of the tests does. */
   readonly tell: (line: string) => Effect.Effect<void>
@@ -58,7 +58,7 @@ export const run = (entry: string, argument: unknown): Effect.Effect<WorkerProce
         look()
       }).pipe(
         Effect.timeoutFail({
-          duration: "20 seconds",
+          duration: "1 minute",
           onTimeout: () => new Error(`the worker never said "${text}", but: ${lines.join(" | ")}`)
         }),
         Effect.orDie

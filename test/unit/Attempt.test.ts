@@ -1,6 +1,7 @@
 import { describe, expect, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { codeLength, messageLength, Redactor, redactSecrets, storableCode, storableMessage } from "../../src/Attempt.js"
+import { cpuMillis } from "../support/CpuTime.js"
 
 const stored = (message: unknown) => storableMessage(message, redactSecrets)
 
@@ -89,9 +90,9 @@ describe("the redactor", () => {
 
   it.each(attacks)("is quick on a text of nothing but %j", (_part, text) => {
     for (const attack of [text, `password${text}`, `password:${text}`, `http://${text}`, `bearer${text}`]) {
-      const started = performance.now()
+      const started = cpuMillis()
       stored(attack)
-      expect(performance.now() - started).toBeLessThan(1_000)
+      expect(cpuMillis() - started).toBeLessThan(1_000)
     }
   })
 
@@ -135,9 +136,9 @@ describe("a stored message", () => {
   it("of 10 million characters is made quickly", () => {
     for (const text of ["x", "\u{1F600}", "\uD800", "password=", "a b "]) {
       const long = text.repeat(Math.ceil(10_000_000 / text.length))
-      const started = performance.now()
+      const started = cpuMillis()
       expect(points(stored(long))).toBeLessThanOrEqual(messageLength)
-      expect(performance.now() - started).toBeLessThan(1_000)
+      expect(cpuMillis() - started).toBeLessThan(1_000)
     }
   })
 
