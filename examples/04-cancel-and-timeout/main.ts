@@ -37,10 +37,13 @@ const program = Effect.gen(function* () {
   const ending = yield* Effect.flip(Queue.result(Report, now.id))
   yield* Console.log(`a running job: ${answer}, then ${ending._tag}`)
 
-  // One that was canceled by mistake can be brought back, with a fresh budget.
+  // One that was canceled by mistake can be brought back, with a fresh budget: it is due at once.
+  yield* started.close
   yield* Queue.retry(later.id)
+  yield* started.await
   yield* Console.log(`brought back: ${(yield* Queue.get(later.id)).state}`)
   yield* Queue.cancel(later.id)
+  yield* Effect.flip(Queue.result(Report, later.id))
 
   const ping = yield* Queue.enqueue(Ping, { host: "example.com" })
   yield* Queue.result(Ping, ping.id).pipe(
