@@ -118,7 +118,7 @@ layer(history.pipe(Layer.provideMerge(queue())), { excludeTestServices: true, ti
           expect(Math.max(...delays)).toBeLessThan(1_000 + 2 * 100 + 400)
         }),
       // Less than a minute on two idle cores. Each round starts a process, which takes seconds on a machine that does much else.
-      300_000
+      600_000
     )
 
     // Side by side, since each has a queue of its own, and waits for its process.
