@@ -59,8 +59,8 @@ const writePair = (round: string, fails: boolean) =>
     if (fails) yield* new Unwanted()
   })
 
-/** Kills the session that is about to run the step: the proxy lets it wait for a moment, and meanwhile the server ends it. */
-const killer = ({ proxy, query }: Scene) =>
+/** Kills the session that is about to run the step: the proxy holds it, and lets it go on when the server has ended it. */
+const killer = ({ proxy, query }: Scene, goOn: Effect.Latch) =>
   Effect.gen(function* () {
     // Not before: the claim of the job is a transaction, too, and on a busy machine the step comes late.
     yield* until(
@@ -78,12 +78,12 @@ const killer = ({ proxy, query }: Scene) =>
     )
     yield* query(`KILL ${Number(row?.["id"])}`)
     // Before its first statement there is no transaction yet to be found.
-  }).pipe(Effect.ignore)
+  }).pipe(Effect.ignore, Effect.ensuring(goOn.open))
 
-const actionOf = (fault: Fault): Proxy.Rule["action"] => {
+const actionOf = (fault: Fault, goOn: Effect.Latch): Proxy.Rule["action"] => {
   switch (fault) {
     case "killed":
-      return { delay: 100 }
+      return { held: goOn }
     case "cut":
       return "swallow"
     case "black hole":
@@ -97,7 +97,9 @@ const actionOf = (fault: Fault): Proxy.Rule["action"] => {
 const round = (at: Scene, name: string, way: Way, step: Step, fault: Fault) =>
   Effect.gen(function* () {
     const work = writePair(name, step === "rollback")
-    const meet = Effect.sync(() => at.proxy.rules.push({ matches: steps[step], action: actionOf(fault), times: 1 }))
+    const goOn = yield* Effect.makeLatch()
+    const action = actionOf(fault, goOn)
+    const meet = Effect.sync(() => at.proxy.rules.push({ matches: steps[step], action, times: 1 }))
     const transaction =
       way === "withTransaction"
         ? Effect.zipRight(meet, Queue.withTransaction(work))
@@ -109,7 +111,7 @@ const round = (at: Scene, name: string, way: Way, step: Step, fault: Fault) =>
               yield* lease.completeWith(work)
             })
           )
-    const kill = fault === "killed" ? yield* Effect.fork(killer(at)) : undefined
+    const kill = fault === "killed" ? yield* Effect.fork(killer(at, goOn)) : undefined
     const [time, exit] = yield* Effect.timed(Effect.exit(transaction)).pipe(Effect.provide(at.context))
     if (kill !== undefined) yield* Fiber.interrupt(kill)
     at.proxy.rules.splice(0)
