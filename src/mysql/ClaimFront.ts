@@ -45,7 +45,13 @@ export interface ClaimFront {
   readonly enqueued: (added: AddedJob) => void
   /** That job, where it is the only one: a claim can take it by its id, and save a round trip more. */
   readonly lone: () => AddedJob | undefined
-  /** Whether a claim was made for such a job, and no look has followed it yet. */
+  /**
+   * A transaction of this process was committed, which may hold jobs due now, and which it began at `since`. Workers are told of
+   * that once: so claims go on until a look has come after it. Where a mark was moved since it began, its jobs may lie before
+   * the mark: then that look reaches back.
+   */
+  readonly committed: (since: number, now: number) => void
+  /** Whether a job was enqueued or a transaction committed that no look has followed yet. */
   readonly owesLook: () => boolean
   /** Whether the marks promise due jobs, so that a claim needs no look before it. */
   readonly ready: (now: number) => boolean
@@ -64,7 +70,9 @@ export interface ClaimFront {
   /** What a claim locked, in order. `exhausted`: it got less than it asked for, so nothing more is due after it. */
   readonly claimed: (
     positions: ReadonlyArray<readonly [priority: number, position: Position]>,
-    exhausted: boolean
+    exhausted: boolean,
+    startedAt: number,
+    endedAt: number
   ) => void
   /** The claim did not happen: look again before the next one. */
   readonly forget: () => void
@@ -76,6 +84,16 @@ export const make = (): ClaimFront => {
   let clockRead = Number.NEGATIVE_INFINITY
   let hint: "none" | "given" | "followed" = "none"
   let lone: AddedJob | undefined
+  /** When the last transaction of this process was committed that no look has followed, and the last that may lie before a mark. */
+  let unseen = Number.NEGATIVE_INFINITY
+  let unseenBefore = Number.NEGATIVE_INFINITY
+  /** When a mark was last moved to a job. */
+  let movedAt = Number.NEGATIVE_INFINITY
+  const moved = (startedAt: number, endedAt: number) => {
+    movedAt = endedAt
+    // What was committed meanwhile may not have been seen, and lie before that mark.
+    if (unseen >= startedAt) unseenBefore = unseen
+  }
   const budgets = { back: makeBudget("back"), full: makeBudget("full") }
   const mark = (priority: number, change: Mark) => {
     marks = marks.map((old, level) => (level === priority ? change : old))
@@ -92,10 +110,15 @@ export const make = (): ClaimFront => {
       mark(priority, { live: true, from })
     },
     lone: () => lone,
-    owesLook: () => hint === "followed",
+    committed: (since, now) => {
+      unseen = now
+      if (since <= movedAt) unseenBefore = now
+    },
+    owesLook: () => hint === "followed" || unseen !== Number.NEGATIVE_INFINITY,
     ready: (now) => isLive() && hint !== "followed" && (hint === "given" || !budgets.full.allows(now)),
     lookAt: (now) => {
-      const reach = budgets.full.allows(now) ? "full" : budgets.back.allows(now) ? "back" : "near"
+      const isBackDue = unseenBefore !== Number.NEGATIVE_INFINITY || budgets.back.allows(now)
+      const reach = budgets.full.allows(now) ? "full" : isBackDue ? "back" : "near"
       const begin = {
         near: (from: Mark["from"]) => from,
         back: (from: Mark["from"]) => earlier(from, clock),
@@ -111,6 +134,9 @@ export const make = (): ClaimFront => {
       clockRead = endedAt
       hint = "none"
       lone = undefined
+      if (found.length > 0) moved(startedAt, endedAt)
+      if (startedAt > unseen) unseen = Number.NEGATIVE_INFINITY
+      if (startedAt > unseenBefore && reach !== "near") unseenBefore = Number.NEGATIVE_INFINITY
       // A full look is a look back, too.
       if (reach !== "near") budgets.back.spent(startedAt, endedAt)
       if (reach === "full") budgets.full.spent(startedAt, endedAt)
@@ -122,9 +148,10 @@ export const make = (): ClaimFront => {
         return { live: false, from: setBack || reach === "full" || isBefore(old.from, seenAt) ? seenAt : old.from }
       })
     },
-    claimed: (positions, exhausted) => {
+    claimed: (positions, exhausted, startedAt, endedAt) => {
       if (hint === "given") hint = "followed"
       lone = undefined
+      if (positions.length > 0) moved(startedAt, endedAt)
       const levels = new Set(positions.map(([priority]) => priority))
       // The first row of a level, not the last: if this claim is rolled back, its rows are still behind the mark.
       for (const [priority, position] of [...positions].reverse()) mark(priority, { live: true, from: position })
@@ -137,6 +164,7 @@ export const make = (): ClaimFront => {
     forget: () => {
       hint = "none"
       lone = undefined
+      unseen = Number.NEGATIVE_INFINITY
       marks = marks.map(({ from }) => ({ live: false, from }))
     }
   }

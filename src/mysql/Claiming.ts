@@ -45,17 +45,34 @@ export const make = (tables: Tables, connections: Connections, fronts: Fronts) =
     })
 }
 
-/** Tells the claims of this process what it has committed, each of what it may take: a claim locks whatever it passes by. */
-export const noteEnqueued = (fronts: Fronts, jobs: ReadonlyArray<NewJob>, enqueued: ReadonlyArray<Enqueued>): void => {
-  const at = performance.now()
+/**
+ * Tells the claims of this process what it has committed, each of what it may take: a claim locks whatever it passes by. `since`:
+ * when the enqueue was asked for.
+ */
+export const noteEnqueued = (
+  fronts: Fronts,
+  jobs: ReadonlyArray<NewJob>,
+  enqueued: ReadonlyArray<Enqueued>,
+  since: number
+): void => {
+  const now = performance.now()
   for (const { front, queue, types } of fronts.values()) {
     const isOfThese = (job: NewJob) =>
       types.some(({ type, version }) => job.type === type && job.payloadVersion <= version)
     for (const [index, job] of jobs.entries()) {
       const { created, id } = enqueued[index] ?? { created: false }
-      if (created && job.queue === queue && Option.isNone(job.due) && isOfThese(job)) front.enqueued({ id, job, at })
+      if (created && job.queue === queue && Option.isNone(job.due) && isOfThese(job)) {
+        front.committed(since, now)
+        front.enqueued({ id, job, at: now })
+      }
     }
   }
+}
+
+/** Tells the claims of this process that it has committed a transaction, which began at `since` and may hold jobs of any queue. */
+export const noteCommitted = (fronts: Fronts, since: number): void => {
+  const now = performance.now()
+  for (const { front } of fronts.values()) front.committed(since, now)
 }
 
 /** Whether there is something to claim: by what is known already, or by one plain read (ruling 13). */
@@ -105,8 +122,9 @@ const take = (
 ): Effect.Effect<Claimed, MysqlFault> => {
   const lone = front.lone()
   if (lone === undefined) return lockAndTake(tables, request, front, session)
+  const startedAt = performance.now()
   return Effect.map(LoneClaim.take(tables, request, session, lone), (jobs): Claimed => {
-    front.claimed([], true)
+    front.claimed([], true, startedAt, performance.now())
     return { jobs, ended: [], more: front.owesLook() }
   })
 }
@@ -122,6 +140,7 @@ const lockAndTake = (
   session: OwnSession
 ): Effect.Effect<Claimed, MysqlFault> =>
   Effect.gen(function* () {
+    const startedAt = performance.now()
     const levels = front.live()
     const [, paused, locked] = yield* session.script([
       "START TRANSACTION",
@@ -131,7 +150,7 @@ const lockAndTake = (
     const rows = locked?.rows ?? []
     if ((paused?.rows.length ?? 0) > 0 || rows.length === 0) {
       yield* session.script(["ROLLBACK"])
-      if (rows.length === 0) front.claimed([], true)
+      if (rows.length === 0) front.claimed([], true, startedAt, performance.now())
       else front.forget()
       return { ...nothing, more: front.owesLook() }
     }
@@ -166,7 +185,9 @@ const lockAndTake = (
     const exhausted = rows.length < request.limit
     front.claimed(
       rows.map((row) => [Number(row["priority"]), positionOf(row)]),
-      exhausted
+      exhausted,
+      startedAt,
+      performance.now()
     )
     return {
       jobs: taken.map((row) => new LockedJob(row, request.queue, request.worker)),

@@ -28,14 +28,14 @@ const tries = 3
 
 /**
  * `packet`: bytes that one packet may have, the server's `max_allowed_packet`. `committed` hears of jobs that are durable on
- * return.
+ * return, and when they were asked for, by `performance.now()`.
  */
 export const make = (
   tables: Tables,
   connections: Connections,
   timeout: Duration.Duration,
   packet: number,
-  committed: (jobs: ReadonlyArray<NewJob>, enqueued: ReadonlyArray<Enqueued>) => void
+  committed: (jobs: ReadonlyArray<NewJob>, enqueued: ReadonlyArray<Enqueued>, since: number) => void
 ) => {
   // One INSERT is its own transaction: a lone job without a key is one statement and one round trip.
   const together = SharedInsert.make((jobs) =>
@@ -48,10 +48,11 @@ export const make = (
     if (first === undefined) return Effect.succeed([])
     const keyed = jobs.some(({ idempotency }) => Option.isSome(idempotency))
     return Effect.flatMap(Transaction.isOpen, (inCaller) => {
+      const since = performance.now()
       const simple = !inCaller && !keyed && jobs.length === 1 && Option.isNone(first.due)
       if (simple && SharedInsert.isShareable(first)) {
         return Effect.map(together(first), (enqueued) => {
-          committed(jobs, [enqueued])
+          committed(jobs, [enqueued], since)
           return [enqueued]
         })
       }
@@ -62,7 +63,7 @@ export const make = (
       ).pipe(
         Effect.tap((enqueued) =>
           Effect.sync(() => {
-            if (!inCaller) committed(jobs, enqueued)
+            if (!inCaller) committed(jobs, enqueued, since)
           })
         )
       )

@@ -37,6 +37,7 @@ export interface MysqlJobStoreOptions {
 export const make = (options: MysqlJobStoreOptions): JobStore["Type"] => {
   const { client, fronts, packet, statementTimeout, tables, worker } = options
   const joining = { whenLost: "again", timeout: statementTimeout } as const
+  const inTransaction = CallersTransaction.make(options.transactions)
   const looking = { ...joining, reads: true } as const
   const reading = (verb: string, statement: string) =>
     Effect.map(
@@ -45,13 +46,17 @@ export const make = (options: MysqlJobStoreOptions): JobStore["Type"] => {
     )
 
   return JobStore.of({
-    enqueue: Enqueueing.make(tables, client, statementTimeout, packet, (jobs, enqueued) =>
-      Claiming.noteEnqueued(fronts, jobs, enqueued)
+    enqueue: Enqueueing.make(tables, client, statementTimeout, packet, (jobs, enqueued, since) =>
+      Claiming.noteEnqueued(fronts, jobs, enqueued, since)
     ),
     requireTransaction: Transaction.requireTransaction,
     refuseTransaction: Transaction.refuseTransaction,
     detached: Transaction.detached,
-    transaction: CallersTransaction.make(options.transactions),
+    transaction: (effect) =>
+      Effect.suspend(() => {
+        const since = performance.now()
+        return Effect.tap(inTransaction(effect), () => Effect.sync(() => Claiming.noteCommitted(fronts, since)))
+      }),
     claim: Claiming.make(tables, worker, fronts),
     renew: Settling.makeRenew(tables, worker, statementTimeout),
     settle: Settling.makeSettle(tables, worker, packet),

@@ -72,7 +72,9 @@ describe("where claims begin", () => {
         [2, at(6)],
         [2, at(8)]
       ],
-      false
+      false,
+      2,
+      3
     )
     expect(front.live()).toEqual([
       { priority: 2, from: at(6) },
@@ -83,10 +85,12 @@ describe("where claims begin", () => {
         [7, at(4)],
         [7, at(5)]
       ],
-      false
+      false,
+      2,
+      3
     )
     expect(front.live()).toEqual([{ priority: 7, from: at(4) }])
-    front.claimed([[7, at(6)]], true)
+    front.claimed([[7, at(6)]], true, 2, 3)
     expect(front.live()).toEqual([])
     expect(front.ready(2)).toBe(false)
   })
@@ -94,7 +98,7 @@ describe("where claims begin", () => {
   it("never moves back by a look that began at the mark, and does by a full one", () => {
     const front = ClaimFront.make()
     front.looked({ reach: "full", startedAt: 0, endedAt: 1, found: [[5, at(30)]], clock: at(20, 0) })
-    front.claimed([[5, at(30)]], true)
+    front.claimed([[5, at(30)]], true, 2, 3)
     front.looked({ reach: "near", startedAt: 2, endedAt: 3, found: [], clock: at(20, 0) })
     expect(front.lookAt(3).levels[5]).toEqual({ priority: 5, from: at(30) })
     front.looked({ reach: "full", startedAt: 60, endedAt: 61, found: [], clock: at(20, 0) })
@@ -108,7 +112,7 @@ describe("where claims begin", () => {
       const endedAt = startedAt + 1_000
       front.looked({ reach: "full", startedAt, endedAt, found: [[5, at(50)]], clock: at(48, 0) })
     }
-    front.claimed([[5, at(50)]], true)
+    front.claimed([[5, at(50)]], true, 2, 3)
     const near = (
       startedAt: number,
       endedAt: number,
@@ -161,7 +165,7 @@ describe("where claims begin", () => {
       front.looked({ reach, startedAt, endedAt: startedAt + cost, found: [], clock: at(20, 0) })
     seen("full", 0, 400)
     seen("full", 500, 400)
-    front.claimed([[5, at(21)]], true)
+    front.claimed([[5, at(21)]], true, 2, 3)
     // A look back cost as much as the full one, for want of anything better known.
     expect(front.lookAt(1_000).reach).toBe("near")
     expect(front.lookAt(1_000).levels[5]).toEqual({ priority: 5, from: at(21) })
@@ -191,7 +195,7 @@ describe("where claims begin", () => {
       front.enqueued(added(9, 3))
       expect(front.ready(2)).toBe(true)
       expect(front.live().map(({ priority }) => priority)).toEqual([2, 9])
-      front.claimed([[2, at(5)]], true)
+      front.claimed([[2, at(5)]], true, 2, 3)
       expect(front.owesLook()).toBe(true)
       expect(front.ready(3)).toBe(false)
       // What it enqueues meanwhile is found by that look.
@@ -208,7 +212,7 @@ describe("where claims begin", () => {
       expect(front.lone()).toBe(undefined)
       front.enqueued(added(5, 1))
       expect(front.lone()?.id).toBe(id(1))
-      front.claimed([], true)
+      front.claimed([], true, 2, 3)
       expect(front.lone()).toBe(undefined)
       front.enqueued(added(5, 2))
       expect(front.lone()).toBe(undefined)
@@ -230,7 +234,7 @@ describe("where claims begin", () => {
     it("is looked for also where the claim left some of them: others may have enqueued before", () => {
       const front = idle()
       front.enqueued(added(9, 1))
-      front.claimed([[9, at(5)]], false)
+      front.claimed([[9, at(5)]], false, 2, 3)
       expect(front.owesLook()).toBe(true)
       expect(front.ready(3)).toBe(false)
       const { reach } = front.lookAt(3)
@@ -240,6 +244,50 @@ describe("where claims begin", () => {
       expect(front.live().map(({ priority }) => priority)).toEqual([0, 9])
     })
 
+    it("is not done with a claim before a look has come after a commit, also where a job is known to be due elsewhere", () => {
+      const front = idle()
+      expect(front.owesLook()).toBe(false)
+      front.looked({ reach: "near", startedAt: 2, endedAt: 4, found: [[5, at(3)]], clock: at(2, 0) })
+      front.committed(2, 5)
+      front.enqueued(added(3, 1))
+      expect(front.live()).toEqual([{ priority: 5, from: at(3) }])
+      front.claimed([[5, at(3)]], true, 6, 7)
+      expect(front.owesLook()).toBe(true)
+      // A look that began before the commit may not have seen it.
+      front.looked({ reach: "near", startedAt: 4, endedAt: 8, found: [], clock: at(2, 0) })
+      expect(front.owesLook()).toBe(true)
+      look(front, 9, 1)
+      expect(front.owesLook()).toBe(false)
+      front.committed(9, 11)
+      front.forget()
+      expect(front.owesLook()).toBe(false)
+    })
+
+    it("is looked for two seconds back, whatever that costs, where a mark was moved since its transaction began", () => {
+      const moves = {
+        "by a claim": (front: ClaimFront.ClaimFront) => front.claimed([[5, at(30)]], true, 10, 12),
+        "by a look": (front: ClaimFront.ClaimFront) =>
+          front.looked({ reach: "near", startedAt: 10, endedAt: 12, found: [[5, at(30)]], clock: at(28, 0) })
+      }
+      for (const [way, move] of Object.entries(moves)) {
+        for (const [since, committed, reach] of [
+          [11, 14, "back"],
+          [9, 11, "back"],
+          [13, 14, "near"],
+          [7, 9, "near"]
+        ] as const) {
+          const front = idle()
+          if (committed < 12) front.committed(since, committed)
+          move(front)
+          if (committed > 12) front.committed(since, committed)
+          const title = `moved ${way} from 10 to 12, transaction from ${since} to ${committed}`
+          expect(front.lookAt(15).reach, title).toBe(reach)
+          front.looked({ reach, startedAt: 15, endedAt: 16, found: [], clock: at(29, 0) })
+          expect(front.lookAt(17).reach, title).toBe("near")
+        }
+      }
+    })
+
     it("is told of the jobs that it may take: of its queue, its types and versions, due now", () => {
       const front = idle()
       const fronts = new Map([["a", { queue: "a", types: [{ type: "count", version: 2 }], front }]])
@@ -247,7 +295,8 @@ describe("where claims begin", () => {
         noteEnqueued(
           fronts,
           jobs,
-          jobs.map(({ held }, index) => ({ id: id(index + 1), created: held !== true }))
+          jobs.map(({ held }, index) => ({ id: id(index + 1), created: held !== true })),
+          1
         )
       note(
         { ...job, queue: "b" },
