@@ -6,10 +6,16 @@ import type { JobId } from "../JobRecord.js"
 import type { ClaimedJob, ClaimRequest } from "../JobStore.js"
 import type { Lease } from "../Lease.js"
 import type { AddedJob } from "./ClaimFront.js"
-import type { MysqlFault } from "./MysqlFault.js"
+import type { FaultKind, MysqlFault } from "./MysqlFault.js"
 import type { OwnSession } from "./Session.js"
 import * as Statements from "./statements/claim.js"
 import type { Tables } from "./Tables.js"
+
+/**
+ * What only this statement meets, and not the claim that follows where it took nothing: a server that prepares no more (1461, 1615);
+ * somebody who is changing the row of the queue; and before MySQL 8.0.22 a user who may read that row, but not lock it for sharing.
+ */
+const passing: ReadonlySet<FaultKind> = new Set<FaultKind>(["other", "row_locked", "denied"])
 
 /**
  * Takes the job, or nothing where it is not any more as it was added. A lost answer may leave it leased to nobody who knows, and
@@ -23,9 +29,8 @@ export const take = (
 ): Effect.Effect<ReadonlyArray<ClaimedJob>, MysqlFault> =>
   session.execute(Statements.takeLone(tables), Statements.loneValues(request, added)).pipe(
     Effect.map(({ affected }) => (affected === 1 ? [new LoneJob(added, request.worker)] : [])),
-    // A server that prepares no more (1461, 1615) still takes text, as the claim that follows then is.
     Effect.catchIf(
-      ({ kind }) => kind === "other",
+      ({ kind }) => passing.has(kind),
       () => Effect.succeed([])
     )
   )

@@ -129,6 +129,29 @@ layer(storeOnMysql, { excludeTestServices: true, timeout: "1 minute" })("a lone 
     })
   )
 
+  it.effect(
+    "is not waited for where somebody changes the row of its queue, and is claimed as that row was committed last",
+    () =>
+      Effect.gen(function* () {
+        const { add, asked, claimIds, url } = yield* idle("lone.unpaused")
+        const store = yield* JobStore
+        yield* store.setPaused("lone.unpaused", false)
+        const before = yield* asked
+        const ids = yield* add({})
+        yield* Effect.scoped(
+          Effect.gen(function* () {
+            const stranger = yield* outside(url)
+            yield* stranger.query("START TRANSACTION")
+            yield* stranger.query("UPDATE leasehold_queues SET paused = 1 WHERE name = 'lone.unpaused'")
+            const [elapsed, claimed] = yield* Effect.timed(claimIds)
+            expect(claimed).toEqual(ids)
+            expect(Duration.toMillis(elapsed)).toBeLessThan(2_000)
+          })
+        )
+        yield* until(asked, (count) => count === before + 1)
+      })
+  )
+
   const changes = {
     "was claimed by this very worker":
       "state = 1, token = 1, attempt = 1, lease_owner = 'worker-1', due_at = due_at + INTERVAL 1 HOUR",
