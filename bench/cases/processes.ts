@@ -2,10 +2,10 @@
  * How the rate changes with the number of worker processes and of their queues.
  */
 import { Effect, Option } from "effect"
+import type { BenchError } from "../BenchError.js"
 import type { Case, Settings, Variant } from "../Case.js"
 import * as Child from "../Child.js"
 import * as Database from "../Database.js"
-import type { Usage } from "../process/Lines.js"
 import { insert } from "../Seed.js"
 import * as Verify from "../Verify.js"
 import { watch } from "../Window.js"
@@ -31,7 +31,7 @@ const variant = (settings: Settings, workers: number, queues: number): Variant =
       const setup = { jobs, concurrency, payload: settings.payload, url, queues }
       const children = yield* Effect.replicateEffect(Child.start({ ...setup, act: "serve", sayStarts: false }), workers)
       yield* Effect.forEach(children, ({ go }) => go, { discard: true })
-      yield* Effect.forEach(children, ({ usage }) => untilWarm(usage, Math.min(warmAfter, jobs / workers / 2)))
+      yield* untilWarm(children, Math.min(warmAfter * workers, jobs / 2))
       const { figures } = yield* watch(children, "5 seconds")
       yield* Effect.forEach(children, ({ stop }) => stop, { discard: true })
       const done = yield* Effect.forEach(children, (child) => child.done)
@@ -45,8 +45,13 @@ const variant = (settings: Settings, workers: number, queues: number): Variant =
 /** Jobs after which a process no longer compiles its code while it runs: as many as all that a drain runs. */
 const warmAfter = 20_000
 
-const untilWarm = <E, R>(usage: Effect.Effect<Usage, E, R>, handled: number): Effect.Effect<void, E, R> =>
-  usage.pipe(Effect.delay("200 millis"), Effect.repeat({ until: (seen) => seen.handled >= handled }), Effect.asVoid)
+/** Waits until all together have run so many jobs: one that gets few of them must not use up those of the others. */
+const untilWarm = (children: ReadonlyArray<Child.Child>, jobs: number): Effect.Effect<void, BenchError> =>
+  Effect.forEach(children, ({ usage }) => usage).pipe(
+    Effect.delay("200 millis"),
+    Effect.repeat({ until: (usages) => usages.reduce((sum, { handled }) => sum + handled, 0) >= jobs }),
+    Effect.asVoid
+  )
 
 export const processes: Case = {
   name: "processes",

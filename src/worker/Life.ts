@@ -289,7 +289,7 @@ export class Life implements Ticket, Supervised {
     if (this.over) return
     this.over = true
     this.held.forget()
-    if (this.settling) this.around.slots.resultGone()
+    if (this.settling) this.around.slots.resultGone(this.around.clock.unsafeCurrentTimeMillis() - this.started)
     this.around.ended(this)
   }
 

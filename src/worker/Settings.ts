@@ -19,9 +19,9 @@ export interface Options<Jobs extends ReadonlyArray<Job.Any> = ReadonlyArray<Job
       readonly concurrency?: number
       /**
        * Jobs that may be claimed ahead of a free slot: 0 to 1,000; default eight times `concurrency`, but 64 to 200, and for
-       * more than 200 handlers as many as those, up to 1,000. Never more are than should start within 200 ms by the latest
-       * run times, so none while run times are long; they are renewed while they wait, and one that waited for a second is
-       * given back.
+       * more than 200 handlers as many as those, up to 1,000. Never more are than should start within 200 ms by how long
+       * handlers took of late, and their results to become durable, so none while either is long; they are renewed while they
+       * wait, and one that waited for a second is given back.
        */
       readonly prefetch?: number
     }

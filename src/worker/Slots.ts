@@ -35,8 +35,9 @@ export class Slots {
   private settling = 0
   private closed = false
   private admitting = false
-  /** Moving average of run times in milliseconds; undefined while nothing is known. */
+  /** Moving averages in milliseconds, from the start of a handler to its end and until its result is durable; undefined while unknown. */
   private runTime: number | undefined
+  private turnover: number | undefined
   private readonly inUse: Metric.Metric.Gauge<number>
 
   constructor(
@@ -75,9 +76,11 @@ export class Slots {
   }
 
   private get ahead(): number {
-    if (this.runTime === undefined) return 0
-    const startable = (this.concurrency * longestWait) / Math.max(1, this.runTime)
-    return Math.floor(Math.min(this.mostAhead, startable))
+    if (this.runTime === undefined || this.turnover === undefined) return 0
+    // Of which there is less: slots, or places for results. Where the database is slow, the handlers' times alone promise far too much.
+    const { concurrency } = this
+    const rate = Math.min(concurrency / Math.max(1, this.runTime), (2 * concurrency) / Math.max(1, this.turnover))
+    return Math.floor(Math.min(this.mostAhead, rate * longestWait))
   }
 
   /** A slot at once where one is free, else a place in the line. */
@@ -107,6 +110,7 @@ export class Slots {
     for (let first = this.line.first; first !== undefined; first = this.line.first) {
       if (now - first.since < mostPatience) break
       this.runTime = undefined
+      this.turnover = undefined
       this.withdraw(first, "idle")
     }
   }
@@ -115,13 +119,14 @@ export class Slots {
   handlerEnded(ran: number): void {
     this.running--
     this.settling++
-    this.runTime = this.runTime === undefined ? ran : this.runTime + (ran - this.runTime) / 10
+    this.runTime = averaged(this.runTime, ran)
     this.admit()
   }
 
-  /** The result is durable, or will never be. */
-  resultGone(): void {
+  /** The result is durable, or will never be, `after` milliseconds from the start of its handler. */
+  resultGone(after: number): void {
     this.settling--
+    this.turnover = averaged(this.turnover, after)
     this.admit()
   }
 
@@ -153,3 +158,6 @@ export class Slots {
     else this.roomy.unsafeClose()
   }
 }
+
+const averaged = (average: number | undefined, next: number): number =>
+  average === undefined ? next : average + (next - average) / 10

@@ -31,7 +31,7 @@ it("jobs that end at once are begun one after the other, not within each other",
       begun++
       deepest = Math.max(deepest, ++depth)
       slots.handlerEnded(0)
-      slots.resultGone()
+      slots.resultGone(0)
       depth--
     },
     turnAway: () => {}
@@ -43,4 +43,33 @@ it("jobs that end at once are begun one after the other, not within each other",
   slots.handlerEnded(0)
   expect(begun).toBe(10_000)
   expect(deepest).toBe(1)
+})
+
+it("jobs are claimed ahead as far as they should start soon, by handlers and by results that wait to be durable", () => {
+  const ahead = (times: ReadonlyArray<readonly [ran: number, after: number]>) => {
+    const slots = new Slots("slots", 32, 200, [])
+    for (const [ran, after] of times) {
+      slots.enter({ ...ticket })
+      slots.handlerEnded(ran)
+      slots.resultGone(after)
+    }
+    return slots.room - 32
+  }
+  const always = (ran: number, after: number) => ahead(Array.from({ length: 100 }, () => [ran, after]))
+  // Nothing is known.
+  expect(ahead([])).toBe(0)
+  expect(always(0, 8)).toBe(200)
+  // 32 slots, each free again after 100 ms; 64 places for results, each after two seconds.
+  expect(always(100, 105)).toBe(64)
+  expect(always(0, 2_000)).toBe(6)
+  // They were quick, and the database has become slow.
+  const quick = Array.from({ length: 100 }, () => [0, 8] as const)
+  expect(ahead([...quick, ...Array.from({ length: 30 }, () => [0, 2_000] as const)])).toBeLessThan(10)
+})
+
+it("no job is claimed ahead before the first results are durable", () => {
+  const slots = new Slots("slots", 32, 200, [])
+  for (let job = 0; job < 32; job++) slots.enter({ ...ticket })
+  for (let job = 0; job < 32; job++) slots.handlerEnded(0)
+  expect(slots.room).toBe(32)
 })
