@@ -2,9 +2,7 @@
  * The claim of a job that this process has just added, by its id: one prepared statement, since all but the verdict is known here.
  */
 import { Duration, Effect, Option } from "effect"
-import type { JobId } from "../JobRecord.js"
 import type { ClaimedJob, ClaimRequest } from "../JobStore.js"
-import type { Lease } from "../Lease.js"
 import type { AddedJob } from "./ClaimFront.js"
 import type { FaultKind, MysqlFault } from "./MysqlFault.js"
 import type { OwnSession } from "./Session.js"
@@ -28,7 +26,7 @@ export const take = (
   added: AddedJob
 ): Effect.Effect<ReadonlyArray<ClaimedJob>, MysqlFault> =>
   session.execute(Statements.takeLone(tables), Statements.loneValues(request, added)).pipe(
-    Effect.map(({ affected }) => (affected === 1 ? [new LoneJob(added, request.worker)] : [])),
+    Effect.map(({ affected }) => (affected === 1 ? [toClaimed(added, request.worker)] : [])),
     Effect.catchIf(
       ({ kind }) => passing.has(kind),
       () => Effect.succeed([])
@@ -36,38 +34,15 @@ export const take = (
   )
 
 /** The job as its holder has it once the claim is committed. */
-class LoneJob implements ClaimedJob {
-  readonly lease: Lease
-  readonly queue: string
-  readonly type: string
-  readonly priority: number
-  readonly payload: string | null
-  readonly payloadVersion: number
-  readonly attemptsLeft: Option.Option<number>
-  readonly maxAttempts: Option.Option<number>
-  readonly waited: Duration.Duration
-  readonly traceContext: Option.Option<string>
-
-  constructor({ at, id, job }: AddedJob, worker: string) {
-    this.lease = new FirstLease(id, worker)
-    this.queue = job.queue
-    this.type = job.type
-    this.priority = job.priority
-    this.payload = job.payload
-    this.payloadVersion = job.payloadVersion
-    this.attemptsLeft = Option.map(job.maxAttempts, (most) => most - 1)
-    this.maxAttempts = job.maxAttempts
-    this.waited = Duration.millis(performance.now() - at)
-    this.traceContext = job.traceContext
-  }
-}
-
-class FirstLease implements Lease {
-  readonly token = 1
-  readonly attempt = 1
-
-  constructor(
-    readonly jobId: JobId,
-    readonly worker: string
-  ) {}
-}
+const toClaimed = ({ at, id, job }: AddedJob, worker: string): ClaimedJob => ({
+  lease: { jobId: id, token: 1, attempt: 1, worker },
+  queue: job.queue,
+  type: job.type,
+  priority: job.priority,
+  payload: job.payload,
+  payloadVersion: job.payloadVersion,
+  attemptsLeft: Option.map(job.maxAttempts, (most) => most - 1),
+  maxAttempts: job.maxAttempts,
+  waited: Duration.millis(performance.now() - at),
+  traceContext: job.traceContext
+})
