@@ -11,5 +11,7 @@ import * as Walk from "./Walk.js"
 
 export const run = (store: JobStore["Type"], interval: Duration.Duration): Effect.Effect<never> =>
   Walk.forever("reap", interval, (after) =>
-    Effect.tap(store.reap(after, Walk.batchSize), ({ ended }) => Vanished.report(ended))
+    Effect.flatMap(store.reap(after, Walk.batchSize), ({ ended, next }) =>
+      Effect.as(Vanished.report(ended), { next, found: ended.length > 0 })
+    )
   )

@@ -1,6 +1,8 @@
 import { describe, expect, it } from "@effect/vitest"
 import { type Clock, Effect, Fiber, Layer, Option, Schema, TestClock } from "effect"
 import * as Job from "../../src/Job.js"
+import { JobId } from "../../src/JobRecord.js"
+import type { EndedJob } from "../../src/JobStore.js"
 import * as Maintenance from "../../src/Maintenance.js"
 import * as Queue from "../../src/Queue.js"
 import { StoreUnavailable } from "../../src/QueueError.js"
@@ -48,28 +50,54 @@ describe("the cleaner", () => {
     }).pipe(Effect.provide(services()))
   )
 
-  it.scoped("walks in batches, rests three times as long as each took, and goes on after a fault", () =>
+  it.scoped(
+    "walks in batches, at a quarter of the time where it deletes, a twentieth where not, and goes on after a fault",
+    () =>
+      Effect.gen(function* () {
+        const batches: Array<readonly [after: string, limit: number, at: number]> = []
+        let faults = 1
+        yield* maintain({ reap: false, clean: "10 minutes" }).pipe(
+          Effect.provide(
+            services(() => ({
+              clean: (_retention, after, limit) =>
+                Effect.gen(function* () {
+                  batches.push([after, limit, yield* Effect.clockWith((clock) => clock.currentTimeMillis)])
+                  yield* Effect.sleep("2 seconds")
+                  if (faults-- > 0) yield* new StoreUnavailable({ verb: "clean", reason: "timeout", code: "x" })
+                  if (after === "") return { next: Option.some("200"), cleaned: 1 }
+                  return { next: after === "200" ? Option.some("400") : Option.none(), cleaned: 0 }
+                })
+            }))
+          )
+        )
+        yield* TestClock.adjust("31 minutes")
+        const [failed, first, second, third] = batches
+        expect([failed, first, second, third].map((batch) => batch?.[0])).toEqual(["", "", "200", "400"])
+        expect(batches.every(([, limit]) => limit === 200)).toBe(true)
+        expect((second?.[2] ?? 0) - (first?.[2] ?? 0)).toBe(8_000)
+        expect((third?.[2] ?? 0) - (second?.[2] ?? 0)).toBe(40_000)
+      })
+  )
+
+  it.scoped("the reaper walks at a quarter of the time where it ends jobs, at a twentieth where it finds none", () =>
     Effect.gen(function* () {
-      const batches: Array<readonly [after: string, limit: number, at: number]> = []
-      let faults = 1
-      yield* maintain({ reap: false, clean: "10 minutes" }).pipe(
+      const starts: Array<number> = []
+      const ended: EndedJob = { id: JobId.make("1"), queue: "default", type: "task", state: "dead" }
+      yield* maintain({ reap: "1 minute", clean: false }).pipe(
         Effect.provide(
           services(() => ({
-            clean: (_retention, after, limit) =>
+            reap: (after) =>
               Effect.gen(function* () {
-                batches.push([after, limit, yield* Effect.clockWith((clock) => clock.currentTimeMillis)])
-                yield* Effect.sleep("2 seconds")
-                if (faults-- > 0) yield* new StoreUnavailable({ verb: "clean", reason: "timeout", code: "x" })
-                return { next: after === "" ? Option.some("200") : Option.none(), cleaned: 0 }
+                starts.push(yield* Effect.clockWith((clock) => clock.currentTimeMillis))
+                yield* Effect.sleep("1 second")
+                return { next: Option.some(`${after}1`), ended: after === "" ? [ended] : [] }
               })
           }))
         )
       )
-      yield* TestClock.adjust("31 minutes")
-      const [failed, first, second] = batches
-      expect([failed?.[0], first?.[0], second?.[0]]).toEqual(["", "", "200"])
-      expect(batches.every(([, limit]) => limit === 200)).toBe(true)
-      expect((second?.[2] ?? 0) - (first?.[2] ?? 0)).toBe(8_000)
+      yield* TestClock.adjust("3 minutes")
+      const [first = 0, second = 0, third = 0] = starts
+      expect([second - first, third - second]).toEqual([4_000, 20_000])
     })
   )
 
@@ -89,7 +117,7 @@ describe("the cleaner", () => {
             clean: () =>
               Effect.sync(() => {
                 ahead += 86_400_000
-                return { next: Option.some(String(++batches)), cleaned: 0 }
+                return { next: Option.some(String(++batches)), cleaned: 1 }
               }).pipe(Effect.zipLeft(Effect.sleep("1 second")))
           }))
         ),
