@@ -10,7 +10,7 @@ import * as Timer from "../Timer.js"
 /** Jobs that one batch looks at. */
 export const batchSize = 200
 
-/** What a batch came to, and whether it had anything to do. */
+/** Where a batch came to, and whether it had anything to do. */
 export interface Step extends Walked {
   readonly found: boolean
 }
@@ -43,8 +43,8 @@ export const forever = (
       // Timed by the monotonic clock: a wall clock that is set ahead within a batch would stop the walk for as long.
       const [took, { found, next }] = yield* Effect.uninterruptible(batch(after)).pipe(
         Effect.tap(() => faults.recovered),
-        // The walk ends here and begins anew after the rest: every batch is safe to repeat.
-        Effect.catchAll((error) => Effect.as(faults.report(error), { next: Option.none<Cursor>(), found: false })),
+        // The walk ends here and begins anew after the rest: every batch is safe to repeat. A fault may have taken long to show.
+        Effect.catchAll((error) => Effect.as(faults.report(error), { next: Option.none<Cursor>(), found: true })),
         Effect.timed
       )
       yield* Timer.sleep(restAfter(took, found))

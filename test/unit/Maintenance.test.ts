@@ -79,6 +79,28 @@ describe("the cleaner", () => {
       })
   )
 
+  it.scoped("begins anew soon after a fault, however long that took to show", () =>
+    Effect.gen(function* () {
+      const starts: Array<number> = []
+      yield* maintain({ reap: false, clean: "1 second" }).pipe(
+        Effect.provide(
+          services(() => ({
+            clean: () =>
+              Effect.gen(function* () {
+                starts.push(yield* Effect.clockWith((clock) => clock.currentTimeMillis))
+                yield* Effect.sleep("30 seconds")
+                return yield* new StoreUnavailable({ verb: "clean", reason: "timeout", code: "x" })
+              })
+          }))
+        )
+      )
+      yield* TestClock.adjust("3 minutes")
+      const [first = 0, second = 0] = starts
+      expect(second - first).toBeGreaterThanOrEqual(120_000)
+      expect(second - first).toBeLessThanOrEqual(122_000)
+    })
+  )
+
   it.scoped("the reaper walks at a quarter of the time where it ends jobs, at a twentieth where it finds none", () =>
     Effect.gen(function* () {
       const starts: Array<number> = []
