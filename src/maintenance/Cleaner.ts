@@ -12,6 +12,6 @@ export type Retention = Parameters<JobStore["Type"]["clean"]>[0]
 export const run = (store: JobStore["Type"], interval: Duration.Duration, retention: Retention): Effect.Effect<never> =>
   Walk.forever("clean", interval, (after) =>
     Effect.flatMap(store.clean(retention, after, Walk.batchSize), ({ cleaned, next }) =>
-      Effect.as(Metric.update(Metrics.cleaned, cleaned), { next, found: cleaned > 0 })
+      Effect.as(Metric.update(Metrics.cleaned, cleaned), { next, idle: cleaned === 0 })
     )
   )

@@ -12,6 +12,6 @@ import * as Walk from "./Walk.js"
 export const run = (store: JobStore["Type"], interval: Duration.Duration): Effect.Effect<never> =>
   Walk.forever("reap", interval, (after) =>
     Effect.flatMap(store.reap(after, Walk.batchSize), ({ ended, next }) =>
-      Effect.as(Vanished.report(ended), { next, found: ended.length > 0 })
+      Effect.as(Vanished.report(ended), { next, idle: ended.length === 0 })
     )
   )

@@ -124,7 +124,7 @@ layer(store, { excludeTestServices: true, timeout: "14 minutes" })("cleaning", (
             while (cleaning && Option.isSome(from.at)) {
               const [took, walked] = yield* Effect.timed(clean(retention, from.at.value, batchSize))
               from.at = walked.next
-              yield* Effect.sleep(restAfter(took, walked.cleaned > 0))
+              yield* Effect.sleep(restAfter(took, walked.cleaned === 0))
             }
           })
         // By turns, so that whatever else this machine does is felt by both.
