@@ -43,8 +43,8 @@ export class Progress {
   }
 }
 
-/** Jobs that one claim asks for at most: beyond that a batch gets slower, not cheaper. */
-const mostClaimed = 200
+/** Jobs that one claim asks for at most: its rows are locked, and its answer is dealt with, at a stretch. */
+const mostClaimed = 500
 
 /**
  * Claims for as long as it is not interrupted. An interruption never falls between a claim and the start of its jobs.
@@ -130,6 +130,10 @@ const claimAndStart = (
     const answeredAt = yield* Lease.now
     const took = answeredAt.monotonic - openedAt.monotonic
     const window = Lease.trustFrom(openedAt, lease)
+    slots.noteClaim(
+      claimed.jobs.length,
+      claimed.jobs.reduce((sum, { payload }) => sum + (payload?.length ?? 0), 0)
+    )
     if (Lease.trustLeft(window, answeredAt) > 0) {
       for (const job of claimed.jobs) {
         const kind = kinds.get(job.type)

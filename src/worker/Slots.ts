@@ -24,6 +24,8 @@ export interface Ticket {
 
 /** Jobs are claimed ahead only as far as they should start within this many milliseconds. */
 const longestWait = 200
+/** Payloads of jobs that are claimed ahead hold about this many characters at most, so that large ones do not fill the memory. */
+const mostLength = 16 * 1024 * 1024
 /** A job that was claimed ahead and found no slot within this many milliseconds is given back. */
 const mostPatience = 1_000
 
@@ -38,6 +40,8 @@ export class Slots {
   /** Moving averages in milliseconds, from the start of a handler to its end and until its result is durable; undefined while unknown. */
   private runTime: number | undefined
   private turnover: number | undefined
+  /** Characters of a payload, on average over the last claim. */
+  private length = 0
   private readonly inUse: Metric.Metric.Gauge<number>
 
   constructor(
@@ -80,7 +84,12 @@ export class Slots {
     // Of which there is less: slots, or places for results. Where the database is slow, the handlers' times alone promise far too much.
     const { concurrency } = this
     const rate = Math.min(concurrency / Math.max(1, this.runTime), (2 * concurrency) / Math.max(1, this.turnover))
-    return Math.floor(Math.min(this.mostAhead, rate * longestWait))
+    return Math.floor(Math.min(this.mostAhead, rate * longestWait, mostLength / Math.max(1, this.length)))
+  }
+
+  /** So many jobs were claimed, with so many characters of payloads together. */
+  noteClaim(jobs: number, length: number): void {
+    if (jobs > 0) this.length = length / jobs
   }
 
   /** A slot at once where one is free, else a place in the line. */

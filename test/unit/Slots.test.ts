@@ -67,6 +67,22 @@ it("jobs are claimed ahead as far as they should start soon, by handlers and by 
   expect(ahead([...quick, ...Array.from({ length: 30 }, () => [0, 2_000] as const)])).toBeLessThan(10)
 })
 
+it("of jobs with large payloads fewer are claimed ahead, by those of the last claim that found any", () => {
+  const slots = new Slots("slots", 32, 600, [])
+  for (let job = 0; job < 100; job++) {
+    slots.enter({ ...ticket })
+    slots.handlerEnded(0)
+    slots.resultGone(8)
+  }
+  expect(slots.room).toBe(32 + 600)
+  slots.noteClaim(4, 4 * 1024 * 1024)
+  expect(slots.room).toBe(32 + 16)
+  slots.noteClaim(0, 0)
+  expect(slots.room).toBe(32 + 16)
+  slots.noteClaim(500, 500 * 256)
+  expect(slots.room).toBe(32 + 600)
+})
+
 it("no job is claimed ahead before the first results are durable", () => {
   const slots = new Slots("slots", 32, 200, [])
   for (let job = 0; job < 32; job++) slots.enter({ ...ticket })
