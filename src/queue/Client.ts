@@ -167,7 +167,7 @@ export const make: Effect.Effect<Client, never, JobStore | Wakeup | Scope.Scope>
         spanned("enqueue", { job_type: job.type, queue: job.queue, jobs: payloads.length })
       ),
     enqueueMany: (requests, options) =>
-      Effect.all(requests).pipe(
+      Request.inStretches(requests, (some) => Effect.all(some)).pipe(
         Effect.flatMap((jobs) => insertAll(jobs, options?.requireTransaction)),
         spanned("enqueue", { jobs: requests.length })
       ),

@@ -1,7 +1,7 @@
 /**
  * From a job, its payload and the options of an enqueue to what the store writes; everything is checked before any SQL.
  */
-import { Clock, DateTime, Duration, Effect, Either, Option } from "effect"
+import { Array as Arrays, Clock, DateTime, Duration, Effect, Either, Option } from "effect"
 import { invalidPriority, isPriority } from "../Definition.js"
 import type * as Job from "../Job.js"
 import type { NewJob } from "../JobStore.js"
@@ -61,8 +61,29 @@ export const makeAll = <Type extends string, P, S, E>(
   options: CommonOptions = {}
 ): Effect.Effect<ReadonlyArray<NewJob>, RequestError> =>
   Effect.flatMap(surroundings(options), (around) =>
-    Either.all(payloads.map((payload) => encode(job, payload, options, around)))
+    inStretches(payloads, (some) => Either.all(some.map((payload) => encode(job, payload, options, around))))
   )
+
+/** Jobs that are encoded at a stretch, some 5 ms: whatever else the process does waits meanwhile, its renewals too. */
+const stretch = 2_000
+
+/** Does something for many, with a turn of the event loop between, which lets timers and answers of the database have theirs. */
+export const inStretches = <A, B, E, R>(
+  all: ReadonlyArray<A>,
+  act: (some: ReadonlyArray<A>) => Effect.Effect<ReadonlyArray<B>, E, R>
+): Effect.Effect<ReadonlyArray<B>, E, R> =>
+  all.length <= stretch
+    ? Effect.suspend(() => act(all))
+    : Effect.map(
+        Effect.forEach(Arrays.chunksOf(all, stretch), (some) => Effect.zipLeft(act(some), nextTurn)),
+        Arrays.flatten
+      )
+
+// A yield of the fiber would let other fibers go on, but no timer and no answer.
+const nextTurn = Effect.async<void>((resume) => {
+  const immediate = setImmediate(() => resume(Effect.void))
+  return Effect.sync(() => clearImmediate(immediate))
+})
 
 type Surroundings = Pick<NewJob, "due" | "traceContext"> & { readonly limit: number }
 

@@ -142,6 +142,31 @@ describe("an enqueue", () => {
     }).pipe(Effect.provide(services()))
   )
 
+  it.effect("of very many lets timers and answers have their turn: a lease could not be renewed meanwhile", () => {
+    const enqueues = {
+      enqueueAll: (payloads: ReadonlyArray<{ readonly n: number }>) => Queue.enqueueAll(Task, payloads),
+      enqueueMany: (payloads: ReadonlyArray<{ readonly n: number }>) =>
+        Queue.enqueueMany(payloads.map((payload) => Queue.request(Task, payload)))
+    }
+    return Effect.forEach(Object.values(enqueues), (enqueue) =>
+      Effect.gen(function* () {
+        let turned = false
+        const seen: Array<boolean> = []
+        const payloads = Array.from({ length: 10_000 }, () => ({
+          get n() {
+            return seen.push(turned)
+          }
+        }))
+        setImmediate(() => {
+          turned = true
+        })
+        const enqueued = yield* enqueue(payloads)
+        expect(enqueued.length).toBe(10_000)
+        expect(seen.filter((before) => !before).length).toBeLessThan(5_000)
+      })
+    ).pipe(Effect.provide(services()))
+  })
+
   it.effect("of many is one call, in order, of several types if wanted", () => {
     const { asked, live } = recording()
     return Effect.gen(function* () {
