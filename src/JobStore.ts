@@ -263,15 +263,18 @@ export class JobStore extends Context.Tag("leasehold/JobStore")<
      */
     readonly cancel: (id: JobId) => Effect.Effect<CancelAnswer, JobNotFound | TransactionAborted | StoreError>
 
-    /** Makes a dead or canceled job pending, due now, with its full budget and a raised token. Joins as `cancel` does. */
-    readonly retry: (id: JobId) => Effect.Effect<void, JobNotFound | JobNotEnded | TransactionAborted | StoreError>
+    /**
+     * Makes a dead or canceled job pending, due now, with its full budget and a raised token; answers its queue. Joins as `cancel`
+     * does.
+     */
+    readonly retry: (id: JobId) => Effect.Effect<string, JobNotFound | JobNotEnded | TransactionAborted | StoreError>
 
-    /** Retries dead or canceled jobs that match, walking from the cursor; answers how many. */
+    /** Retries dead or canceled jobs that match, walking from the cursor; answers how many, and the queues that may have got some. */
     readonly retryAll: (
       filter: JobFilter,
       after: Cursor,
       limit: number
-    ) => Effect.Effect<Walked & { readonly retried: number }, StoreError>
+    ) => Effect.Effect<Walked & { readonly retried: number; readonly queues: ReadonlyArray<string> }, StoreError>
 
     /** Stops or resumes the claims of a queue. Running jobs go on; enqueues too. */
     readonly setPaused: (queue: string, paused: boolean) => Effect.Effect<void, StoreError>

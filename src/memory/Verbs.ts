@@ -237,12 +237,12 @@ export const retry = (
   table: Table.Table,
   id: JobId,
   now: DateTime.Utc
-): Change<Either.Either<void, JobNotFound | JobNotEnded>> => {
+): Change<Either.Either<string, JobNotFound | JobNotEnded>> => {
   const record = Table.find(table, id)
   if (Option.isNone(record)) return [Either.left(new JobNotFound({ jobId: id })), table]
   return Option.match(Acts.retry(record.value, now), {
     onNone: () => [Either.left(new JobNotEnded({ jobId: id, state: record.value.state })), table],
-    onSome: (retried) => [Either.void, Table.update(table, [retried])]
+    onSome: (retried) => [Either.right(retried.queue), Table.update(table, [retried])]
   })
 }
 
@@ -252,10 +252,11 @@ export const retryAll = (
   after: Cursor,
   limit: number,
   now: DateTime.Utc
-): Change<Walked & { readonly retried: number }> => {
+): Change<Walked & { readonly retried: number; readonly queues: ReadonlyArray<string> }> => {
   const { next, rows } = Table.walk(table, after, limit)
   const retried = rows.flatMap(({ record }) => (matches(filter)(record) ? Option.toArray(Acts.retry(record, now)) : []))
-  return [{ next, retried: retried.length }, Table.update(table, retried)]
+  const queues = Array.from(new Set(retried.map(({ queue }) => queue)))
+  return [{ next, retried: retried.length, queues }, Table.update(table, retried)]
 }
 
 export const matches =

@@ -102,7 +102,7 @@ export const make = (options: MysqlJobStoreOptions): JobStore["Type"] => {
           if (walked.wanted.length === 0) return { next: walked.next, cleaned: 0 }
           const [, locked] = yield* session.script([
             "START TRANSACTION",
-            Maintain.lockOutlived(tables, retention, walked.wanted)
+            Maintain.lockOutlived(tables, retention, walked.wanted.map(idOf))
           ])
           const ids = (locked?.rows ?? []).map(idOf)
           yield* session.script([
@@ -167,15 +167,16 @@ const retry = (tables: Tables, session: Session, id: JobId) =>
     if (row === undefined) return yield* new JobNotFound({ jobId: id })
     const { affected } = yield* session.execute(Operate.retryOne(tables), [id])
     if (affected === 0) return yield* new JobNotEnded({ jobId: id, state: stateOf(row) })
+    return String(row["queue"])
   })
 
-/** One step of a walk over the primary key: the ids that look as if something had to be done, and where to go on. */
+/** One step of a walk over the primary key: the rows that look as if something had to be done, and where to go on. */
 const walk = (session: OwnSession, statement: string, limit: number) =>
   Effect.map(session.script([statement]), (answers) => {
     const rows = rowsOf(answers)
     const last = rows.at(-1)
     return {
-      wanted: rows.filter((row) => isSet(row, "wanted")).map(idOf),
+      wanted: rows.filter((row) => isSet(row, "wanted")),
       next: last === undefined || rows.length < limit ? Option.none<string>() : Option.some<string>(idOf(last))
     }
   })
@@ -184,8 +185,9 @@ const retryAll = (tables: Tables, connections: Connections, filter: JobFilter, a
   Transaction.run(connections, "retryAll", "again", (session) =>
     Effect.gen(function* () {
       const { next, wanted } = yield* walk(session, Read.walkRetryable(tables, filter, after, limit), limit)
-      const [answer] = wanted.length === 0 ? [] : yield* session.script([Operate.retryMany(tables, wanted)])
-      return { next, retried: answer?.affected ?? 0 }
+      const [answer] = wanted.length === 0 ? [] : yield* session.script([Operate.retryMany(tables, wanted.map(idOf))])
+      const queues = Array.from(new Set(wanted.map((row) => String(row["queue"]))))
+      return { next, retried: answer?.affected ?? 0, queues }
     })
   )
 
@@ -194,7 +196,7 @@ const reap = (tables: Tables, connections: Connections, after: string, limit: nu
     Effect.gen(function* () {
       const { next, wanted } = yield* walk(session, Maintain.walkVanished(tables, after, limit), limit)
       if (wanted.length === 0) return { next, ended: [] }
-      const [, locked] = yield* session.script(["START TRANSACTION", Maintain.lockVanished(tables, wanted)])
+      const [, locked] = yield* session.script(["START TRANSACTION", Maintain.lockVanished(tables, wanted.map(idOf))])
       const rows = locked?.rows ?? []
       yield* session.script([...(rows.length === 0 ? [] : [Maintain.endVanished(tables, rows.map(idOf))]), "COMMIT"])
       return {

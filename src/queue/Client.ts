@@ -3,7 +3,7 @@
  */
 import { Clock, Context, Duration, Effect, FiberRef, Metric, Option, Schema, type Scope } from "effect"
 import type * as Job from "../Job.js"
-import { JobId, type JobRecord } from "../JobRecord.js"
+import { JobId, type JobRecord, JobState } from "../JobRecord.js"
 import {
   type CancelAnswer,
   type Cursor,
@@ -128,7 +128,10 @@ export const make: Effect.Effect<Client, never, JobStore | Wakeup | Scope.Scope>
   const store = yield* JobStore
   const wakeup = yield* Wakeup
   const hands: ByHand.Services = { store, settler: yield* Settler.make(store), worker: WorkerId.make() }
-  const told = announcer(store, wakeup)
+  const whenVisible = makeWhenVisible(store, wakeup)
+  const announce = announcer()
+  const told = (jobs: ReadonlyArray<NewJob>, enqueued: ReadonlyArray<Enqueued>) =>
+    whenVisible((notify) => announce(jobs, enqueued, notify))
 
   const insert = (jobs: ReadonlyArray<NewJob>, requireTransaction: boolean | undefined) =>
     (requireTransaction === true ? store.requireTransaction("enqueue") : Effect.void).pipe(
@@ -173,15 +176,13 @@ export const make: Effect.Effect<Client, never, JobStore | Wakeup | Scope.Scope>
       ),
     withTransaction: (effect) =>
       Effect.suspend(() => {
-        const written: Array<Written> = []
+        const announcements: Array<Effect.Effect<void>> = []
         const noting = Effect.mapInputContext(
           effect,
           (context: Context.Context<Effect.Effect.Context<typeof effect>>) =>
-            Context.add(context, Uncommitted, Option.some(written))
+            Context.add(context, Uncommitted, Option.some(announcements))
         )
-        return Effect.tap(store.transaction(noting), () =>
-          Effect.forEach(written, ([jobs, enqueued]) => told(jobs, enqueued), { discard: true })
-        )
+        return Effect.tap(store.transaction(noting), () => Effect.all(announcements, { discard: true }))
       }).pipe(spanned("withTransaction", {})),
     get,
     find: (idempotency) =>
@@ -199,6 +200,7 @@ export const make: Effect.Effect<Client, never, JobStore | Wakeup | Scope.Scope>
         if (after !== "" && after !== "0" && !isJobId(after)) {
           return yield* new InvalidOption({ option: "after", value: after, accepted: "the id of a job" })
         }
+        if (filter.state !== undefined) yield* Setting.word("state", filter.state, JobState.literals)
         return yield* store.list(filter, after, most)
       }),
     counts: store.counts,
@@ -211,17 +213,21 @@ export const make: Effect.Effect<Client, never, JobStore | Wakeup | Scope.Scope>
         Effect.tap(({ _tag }) => Metric.update(Metrics.bind(Metrics.cancels, { outcome: _tag }), 1)),
         spanned("cancel", {})
       ),
-    retry: (id) => Effect.flatMap(checkId(id), (jobId) => store.retry(jobId)),
+    retry: (id) =>
+      Effect.flatMap(checkId(id), (jobId) =>
+        Effect.flatMap(store.retry(jobId), (queue) => whenVisible((notify) => notify(queue)))
+      ),
     retryAll: (filter = {}) =>
       Effect.gen(function* () {
         let retried = 0
         let after: Option.Option<Cursor> = Option.some("")
         while (Option.isSome(after)) {
-          const batch: { readonly next: Option.Option<Cursor>; readonly retried: number } = yield* store.retryAll(
+          const batch: Effect.Effect.Success<ReturnType<JobStore["Type"]["retryAll"]>> = yield* store.retryAll(
             filter,
             after.value,
             batchSize
           )
+          yield* Effect.forEach(batch.queues, wakeup.notify, { discard: true })
           retried += batch.retried
           after = batch.next
         }
@@ -253,15 +259,33 @@ const isJobId = Schema.is(JobId)
 const checkId = (id: unknown): Effect.Effect<JobId, JobNotFound> =>
   isJobId(id) ? Effect.succeed(id) : Effect.fail(new JobNotFound({ jobId: typeof id === "string" ? id : typeof id }))
 
-type Written = readonly [jobs: ReadonlyArray<NewJob>, enqueued: ReadonlyArray<Enqueued>]
-
-/** What a `withTransaction` around the caller has enqueued so far; none outside of one. */
+/** What is to be told once a `withTransaction` around the caller has committed; none outside of one. */
 class Uncommitted extends Context.Reference<Uncommitted>()("leasehold/queue/Uncommitted", {
-  defaultValue: (): Option.Option<Array<Written>> => Option.none()
+  defaultValue: (): Option.Option<Array<Effect.Effect<void>>> => Option.none()
 }) {}
 
-/** After an enqueue: counts what was created and wakes the workers of queues that have got a job to run now. */
-const announcer = (store: JobStore["Type"], wakeup: Wakeup["Type"]) => {
+/** How the workers of a queue are told that it has got a job to run. */
+type Notify = Wakeup["Type"]["notify"]
+
+/** Tells of what was just written when others can see it. */
+const makeWhenVisible =
+  (store: JobStore["Type"], wakeup: Wakeup["Type"]) =>
+  (tell: (notify: Notify) => Effect.Effect<void>): Effect.Effect<void> =>
+    Effect.matchEffect(store.refuseTransaction("notify"), {
+      onSuccess: () => tell(wakeup.notify),
+      // Nobody can see it yet; where the transaction is not ours, nobody will say when they can (ruling 14).
+      onFailure: () =>
+        Effect.flatMap(
+          Uncommitted,
+          Option.match({
+            onNone: () => tell(wakeup.notifyLater),
+            onSome: (announcements) => Effect.sync(() => void announcements.push(tell(wakeup.notify)))
+          })
+        )
+    })
+
+/** After an enqueue: counts what was created and tells the workers of queues that have got a job to run now. */
+const announcer = () => {
   const counters = new Map<string, Metric.Metric.Counter<number>>()
   const counterOf = ({ queue, type }: NewJob) => {
     const key = `${queue} ${type}`
@@ -269,7 +293,7 @@ const announcer = (store: JobStore["Type"], wakeup: Wakeup["Type"]) => {
     counters.set(key, known)
     return known
   }
-  const announce = (jobs: ReadonlyArray<NewJob>, enqueued: ReadonlyArray<Enqueued>, wake: Wakeup["Type"]["notify"]) =>
+  return (jobs: ReadonlyArray<NewJob>, enqueued: ReadonlyArray<Enqueued>, notify: Notify): Effect.Effect<void> =>
     Effect.flatMap(FiberRef.get(FiberRef.currentMetricLabels), (labels) => {
       const queues = new Set<string>()
       const created = new Map<Metric.Metric.Counter<number>, number>()
@@ -280,20 +304,7 @@ const announcer = (store: JobStore["Type"], wakeup: Wakeup["Type"]) => {
         if (Option.isNone(job.due)) queues.add(job.queue)
       }
       for (const [counter, count] of created) counter.unsafeUpdate(count, labels)
-      return Effect.forEach(queues, wake, { discard: true })
-    })
-  return (jobs: ReadonlyArray<NewJob>, enqueued: ReadonlyArray<Enqueued>): Effect.Effect<void> =>
-    Effect.matchEffect(store.refuseTransaction("notify"), {
-      onSuccess: () => announce(jobs, enqueued, wakeup.notify),
-      // The jobs are not visible yet; where the transaction is not ours, nobody will say when they are (ruling 14).
-      onFailure: () =>
-        Effect.flatMap(
-          Uncommitted,
-          Option.match({
-            onNone: () => announce(jobs, enqueued, wakeup.notifyLater),
-            onSome: (written) => Effect.sync(() => void written.push([jobs, enqueued]))
-          })
-        )
+      return Effect.forEach(queues, notify, { discard: true })
     })
 }
 

@@ -2,6 +2,7 @@ import { describe, expect, it } from "@effect/vitest"
 import { DateTime, Effect, Fiber, Layer, Option, Schema, TestClock, Tracer } from "effect"
 import * as Job from "../../src/Job.js"
 import { Retryable } from "../../src/JobFailure.js"
+import type { JobState } from "../../src/JobRecord.js"
 import type { NewJob } from "../../src/JobStore.js"
 import * as Payload from "../../src/Payload.js"
 import * as Queue from "../../src/Queue.js"
@@ -217,11 +218,13 @@ describe("a wake-up", () => {
       const heard: Array<number> = []
       const { subscribe } = yield* Wakeup.Wakeup
       const signal = yield* subscribe("default")
+      const now = Effect.clockWith((clock) => clock.currentTimeMillis)
+      const start = yield* now
       yield* Effect.forkScoped(
         Effect.forever(
           Effect.zipRight(
             signal.wait,
-            Effect.clockWith((clock) => Effect.map(clock.currentTimeMillis, (now) => heard.push(now)))
+            Effect.map(now, (at) => heard.push(at - start))
           )
         )
       )
@@ -243,6 +246,26 @@ describe("a wake-up", () => {
       expect(yield* listening(inTransaction, Queue.enqueue(Task, { n: 1 }))).toEqual([10, 30, 70, 150, 310, 630, 1_270])
     })
   )
+
+  it.effect("follows a retry, of one or of many, at once, and in a transaction when it has committed", () => {
+    const canceled = Effect.tap(Queue.enqueue(Task, { n: 1 }, { delay: "1 hour" }), ({ id }) => Queue.cancel(id))
+    const one = Effect.flatMap(canceled, ({ id }) => Queue.retry(id))
+    const inTransaction = services(() => ({ refuseTransaction: (verb) => Effect.fail(new InTransaction({ verb })) }))
+    return Effect.gen(function* () {
+      expect(yield* listening(services(), canceled)).toEqual([])
+      expect(yield* listening(services(), one)).toEqual([0])
+      expect(yield* listening(services(), Effect.zipRight(canceled, Queue.retryAll()))).toEqual([0])
+      expect(yield* listening(services(), Effect.zipRight(canceled, Queue.retryAll({ state: "dead" })))).toEqual([])
+      const committed = Queue.withTransaction(Effect.zipLeft(one, Effect.sleep("1 second")))
+      const later = Effect.flatMap(Effect.fork(committed), (fiber) =>
+        Effect.zipRight(TestClock.adjust("1 second"), Fiber.join(fiber))
+      )
+      expect(yield* listening(services(), later)).toEqual([1_000])
+      const undone = Effect.exit(Queue.withTransaction(Effect.zipRight(one, Effect.fail("no"))))
+      expect(yield* listening(services(), undone)).toEqual([])
+      expect(yield* listening(inTransaction, one)).toEqual([10, 30, 70, 150, 310, 630, 1_270])
+    })
+  })
 
   it.effect("is not lost between a claim and the wait after it", () =>
     Effect.gen(function* () {
@@ -393,6 +416,12 @@ describe("operators", () => {
       expect(yield* Queue.counts).toContainEqual({ queue: "default", state: "pending", count: 4 })
       expect((yield* Effect.flip(Queue.pause("no such name")))._tag).toBe("InvalidName")
       expect((yield* Effect.flip(Queue.list({ limit: 0 })))._tag).toBe("InvalidOption")
+      const unchecked: string = "done"
+      expect(yield* Effect.flip(Queue.list({ state: unchecked as JobState }))).toMatchObject({
+        _tag: "InvalidOption",
+        option: "state",
+        value: "done"
+      })
     }).pipe(Effect.provide(services()))
   )
 

@@ -5,9 +5,9 @@ import type { JobId } from "../../JobRecord.js"
 import * as Literal from "../Literal.js"
 import type { Tables } from "../Tables.js"
 
-/** Locks one job by primary key and reads its state. Waits for whoever holds the row, for `innodb_lock_wait_timeout`. */
+/** Locks one job by primary key and reads its state and queue. Waits for whoever holds the row, for `innodb_lock_wait_timeout`. */
 export const lockOne = (tables: Tables): string =>
-  `SELECT state, token, cancel_requested FROM ${tables.jobs} WHERE id = CAST(? AS DECIMAL(20)) FOR UPDATE`
+  `SELECT state, token, cancel_requested, queue FROM ${tables.jobs} WHERE id = CAST(? AS DECIMAL(20)) FOR UPDATE`
 
 /** Cancels a locked pending job. The token rises, since it is nobody's transition. Zero rows: it is not pending. */
 export const cancelPending = (tables: Tables): string =>

@@ -53,8 +53,8 @@ export const counts = (tables: Tables): string =>
 /** The names of paused queues. */
 export const paused = (tables: Tables): string => `SELECT name FROM ${tables.queues} WHERE paused = 1 ORDER BY name`
 
-/** The ids that `retryAll` looks at next, and which of them match. A plain read by primary key. */
+/** The jobs that `retryAll` looks at next, with their queues, and which of them match. A plain read by primary key. */
 export const walkRetryable = (tables: Tables, filter: JobFilter, after: string, limit: number): string =>
-  `SELECT CAST(id AS CHAR) AS id, (state IN (3, 4)${matches(filter)}) AS wanted`
+  `SELECT CAST(id AS CHAR) AS id, queue, (state IN (3, 4)${matches(filter)}) AS wanted`
   + ` FROM ${tables.jobs} FORCE INDEX (PRIMARY) WHERE id > ${Literal.digits(after)}`
   + ` ORDER BY ${tables.jobs}.id LIMIT ${Literal.integer(limit)}`

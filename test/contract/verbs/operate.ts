@@ -149,10 +149,10 @@ const retries = (it: It): void => {
 
   it.effect("a retry of a job that was canceled before it ran lets it run", () =>
     Effect.gen(function* () {
-      const { enqueue, settle, store, takeOne } = yield* scene
+      const { enqueue, queue, settle, store, takeOne } = yield* scene
       const id = yield* enqueue()
       yield* store.cancel(id)
-      yield* store.retry(id)
+      expect(yield* store.retry(id)).toBe(queue)
       const { lease } = yield* takeOne()
       expect(lease).toMatchObject({ jobId: id, attempt: 1 })
       expect(yield* settle(lease, settlements.Complete)).toEqual({ _tag: "Recorded", state: "succeeded" })
@@ -209,6 +209,9 @@ const retries = (it: It): void => {
       const onlyDead = yield* walk(first, (after) => store.retryAll({ queue, state: "dead" }, after, 2))
       expect(counted(onlyDead)).toBe(5)
       expect(onlyDead.every(({ retried }) => retried <= 2)).toBe(true)
+      expect(onlyDead.map(({ queues }) => queues)).toEqual(
+        onlyDead.map(({ retried }) => (retried === 0 ? [] : [queue]))
+      )
       const onlyMail = yield* walk(first, (after) => store.retryAll({ queue, type: "mail" }, after, 3))
       expect(counted(onlyMail)).toBe(1)
       const rest = yield* walk(first, (after) => store.retryAll({ queue }, after, 100))
