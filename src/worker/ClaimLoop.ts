@@ -44,7 +44,7 @@ export class Progress {
 }
 
 /** Jobs that one claim asks for at most: its rows are locked, and its answer is dealt with, at a stretch. */
-const mostClaimed = 500
+export const mostClaimed = 500
 
 /**
  * Claims for as long as it is not interrupted. An interruption never falls between a claim and the start of its jobs.

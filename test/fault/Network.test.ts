@@ -50,8 +50,13 @@ describe("through a network that fails", { concurrent: true }, () => {
       })
     )
 
-    for (const action of ["swallow", { errno: 1213, sqlState: "40001" }] as const) {
-      const fault = action === "swallow" ? "a lost answer to" : "a deadlock of"
+    const faultsOfClaim = {
+      "a lost answer to": "swallow",
+      "a deadlock of": { errno: 1213, sqlState: "40001" },
+      "a server that prepares no more and so refuses": { errno: 1461, sqlState: "42000" },
+      "a user who may not lock the row of the queue, at": { errno: 1142, sqlState: "42000" }
+    } as const
+    for (const [fault, action] of Object.entries(faultsOfClaim)) {
       it.scoped(`${fault} the claim of a job that an idle worker was woken for costs no second run`, () =>
         Effect.gen(function* () {
           const { context, job, proxy, rows, runs, work } = yield* scene()
