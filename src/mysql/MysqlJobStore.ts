@@ -45,6 +45,13 @@ export const make = (options: MysqlJobStoreOptions): JobStore["Type"] => {
       rowsOf
     )
 
+  /** The claims look for what it leaves due, also where a mark moved past it before the commit. */
+  const committing = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+    Effect.suspend(() => {
+      const since = performance.now()
+      return Effect.tap(effect, () => Effect.sync(() => Claiming.noteCommitted(fronts, since)))
+    })
+
   return JobStore.of({
     enqueue: Enqueueing.make(tables, client, statementTimeout, packet, (jobs, enqueued, since) =>
       Claiming.noteEnqueued(fronts, jobs, enqueued, since)
@@ -52,11 +59,7 @@ export const make = (options: MysqlJobStoreOptions): JobStore["Type"] => {
     requireTransaction: Transaction.requireTransaction,
     refuseTransaction: Transaction.refuseTransaction,
     detached: Transaction.detached,
-    transaction: (effect) =>
-      Effect.suspend(() => {
-        const since = performance.now()
-        return Effect.tap(inTransaction(effect), () => Effect.sync(() => Claiming.noteCommitted(fronts, since)))
-      }),
+    transaction: (effect) => committing(inTransaction(effect)),
     claim: Claiming.make(tables, worker, fronts),
     renew: Settling.makeRenew(tables, worker, statementTimeout),
     settle: Settling.makeSettle(tables, worker, packet),
@@ -80,8 +83,12 @@ export const make = (options: MysqlJobStoreOptions): JobStore["Type"] => {
     cancel: (id) => Transaction.joined(client, "cancel", joining, (session) => cancel(tables, session, id)),
     retry: (id) =>
       // Repeating it after a lost answer would meet the pending job and report that as a failure.
-      Transaction.joined(client, "retry", { ...joining, whenLost: "unknown" }, (session) => retry(tables, session, id)),
-    retryAll: (filter, after, limit) => retryAll(tables, client, filter, start(after), limit),
+      committing(
+        Transaction.joined(client, "retry", { ...joining, whenLost: "unknown" }, (session) =>
+          retry(tables, session, id)
+        )
+      ),
+    retryAll: (filter, after, limit) => committing(retryAll(tables, client, filter, start(after), limit)),
 
     setPaused: (queue, paused) =>
       Effect.asVoid(
@@ -181,15 +188,18 @@ const walk = (session: OwnSession, statement: string, limit: number) =>
     }
   })
 
-const retryAll = (tables: Tables, connections: Connections, filter: JobFilter, after: string, limit: number) =>
-  Transaction.run(connections, "retryAll", "again", (session) =>
+const retryAll = (tables: Tables, connections: Connections, filter: JobFilter, after: string, limit: number) => {
+  // Kept where the answer to the commit is lost and it is done again: then there is nothing left to find.
+  const queues = new Set<string>()
+  return Transaction.run(connections, "retryAll", "again", (session) =>
     Effect.gen(function* () {
       const { next, wanted } = yield* walk(session, Read.walkRetryable(tables, filter, after, limit), limit)
+      for (const row of wanted) queues.add(String(row["queue"]))
       const [answer] = wanted.length === 0 ? [] : yield* session.script([Operate.retryMany(tables, wanted.map(idOf))])
-      const queues = Array.from(new Set(wanted.map((row) => String(row["queue"]))))
-      return { next, retried: answer?.affected ?? 0, queues }
+      return { next, retried: answer?.affected ?? 0, queues: Array.from(queues) }
     })
   )
+}
 
 const reap = (tables: Tables, connections: Connections, after: string, limit: number) =>
   Transaction.run(connections, "reap", "again", (session) =>

@@ -52,7 +52,8 @@ export const mostClaimed = 500
  * - It claims again at once while the store says that there is more; else it waits for a signal, and no longer than `poll`
  *   (less up to a fifth, so that workers which started together do not poll together, scenario N2).
  * - With all slots taken it does not claim at all.
- * - A claim that fails is tried again after 100 ms, doubled up to `poll`, or 5 seconds where that is more, and spread.
+ * - A claim that fails is tried again after 100 ms, doubled up to `poll`, or 5 seconds where that is more, and spread; for half as
+ *   many jobs each time.
  */
 export const run = (options: Options, progress: Progress): Effect.Effect<never> => {
   const { poll, queue, signal, slots } = options
@@ -60,17 +61,19 @@ export const run = (options: Options, progress: Progress): Effect.Effect<never> 
   const faults = FaultLog.make(`claim of queue ${queue}`)
   const idle = noLonger(awaitSignal(signal, Timer.sleepSome(poll, 0.8)), slots)
 
+  let failures = 0
   const round = Effect.gen(function* () {
     yield* awaitRoom(slots, progress)
     yield* signal.clear
-    const claimed = yield* Effect.uninterruptible(claimAndStart(options, metrics))
+    // Where the answer to a claim of many large jobs takes longer than a statement may, one of fewer gets through.
+    const limit = Math.max(1, Math.floor(Math.min(slots.room, mostClaimed) / 2 ** failures))
+    const claimed = yield* Effect.uninterruptible(claimAndStart(options, limit, metrics))
     progress.lastGood = yield* Clock.currentTimeMillis
     progress.fault = undefined
     yield* faults.recovered
     if (!claimed.more) yield* idle
   })
 
-  let failures = 0
   const backOff = Effect.suspend(() => {
     const longest = Math.max(Duration.toMillis(poll), 5_000)
     return Timer.sleepSome(Duration.millis(Math.min(longest, 100 * 2 ** Math.min(failures++, 20))), 0.5)
@@ -120,12 +123,13 @@ const noLonger = (wait: Effect.Effect<void>, slots: Slots): Effect.Effect<void> 
 
 const claimAndStart = (
   { executor, kinds, labels, lease, queue, slots, store, worker }: Options,
+  limit: number,
   duration: Metric.Metric.Histogram<number>
 ): Effect.Effect<Claimed, StoreError> =>
   Effect.gen(function* () {
     const openedAt = yield* Lease.now
     const types = Array.from(kinds.values(), ({ runnable: { job } }) => ({ type: job.type, version: job.version }))
-    const request: ClaimRequest = { queue, types, worker, lease, limit: Math.min(slots.room, mostClaimed) }
+    const request: ClaimRequest = { queue, types, worker, lease, limit }
     const claimed = yield* store.claim(request)
     const answeredAt = yield* Lease.now
     const took = answeredAt.monotonic - openedAt.monotonic

@@ -40,8 +40,12 @@ export class Slots {
   /** Moving averages in milliseconds, from the start of a handler to its end and until its result is durable; undefined while unknown. */
   private runTime: number | undefined
   private turnover: number | undefined
-  /** Characters of a payload, on average over the last claim. */
+  /** Characters of a payload, on average over a claim: of the last one, or of one before that had longer ones. */
   private length = 0
+  /** Handlers that were begun since `windowStart`, and in the `longestWait` before it. */
+  private begun = 0
+  private begunBefore = 0
+  private windowStart: number | undefined
   private readonly inUse: Metric.Metric.Gauge<number>
 
   constructor(
@@ -84,12 +88,16 @@ export class Slots {
     // Of which there is less: slots, or places for results. Where the database is slow, the handlers' times alone promise far too much.
     const { concurrency } = this
     const rate = Math.min(concurrency / Math.max(1, this.runTime), (2 * concurrency) / Math.max(1, this.turnover))
-    return Math.floor(Math.min(this.mostAhead, rate * longestWait, mostLength / Math.max(1, this.length)))
+    // Slots with long handlers show in no average until these end: no more than twice as many as were begun of late.
+    const pace = concurrency + 2 * Math.max(this.begun, this.begunBefore)
+    return Math.floor(Math.min(this.mostAhead, rate * longestWait, pace, mostLength / Math.max(1, this.length)))
   }
 
   /** So many jobs were claimed, with so many characters of payloads together. */
   noteClaim(jobs: number, length: number): void {
-    if (jobs > 0) this.length = length / jobs
+    if (jobs === 0) return
+    this.length = Math.max(length / jobs, 0.9 * this.length)
+    this.tell()
   }
 
   /** A slot at once where one is free, else a place in the line. */
@@ -116,12 +124,23 @@ export class Slots {
 
   /** Gives back what has waited too long, and claims no more ahead until run times are known to be short again. */
   withdrawStale(now: number): void {
+    this.measurePace(now)
     for (let first = this.line.first; first !== undefined; first = this.line.first) {
       if (now - first.since < mostPatience) break
       this.runTime = undefined
       this.turnover = undefined
       this.withdraw(first, "idle")
     }
+  }
+
+  private measurePace(now: number): void {
+    const passed = now - (this.windowStart ?? now)
+    if (this.windowStart !== undefined && passed >= 0 && passed < longestWait) return
+    this.begunBefore = passed > 0 ? (this.begun * longestWait) / passed : 0
+    this.begun = 0
+    this.windowStart = now
+    // A claim loop that found the latch open without room would ask again at once, and for ever.
+    this.tell()
   }
 
   /** A handler has ended, or was given up, after `ran` milliseconds; its result is not durable yet. */
@@ -151,6 +170,7 @@ export class Slots {
     for (let next = this.line.first; next !== undefined && this.free > 0; next = this.line.first) {
       this.leaveLine(next)
       this.running++
+      this.begun++
       next.begin()
     }
     this.admitting = false

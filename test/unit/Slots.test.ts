@@ -67,20 +67,47 @@ it("jobs are claimed ahead as far as they should start soon, by handlers and by 
   expect(ahead([...quick, ...Array.from({ length: 30 }, () => [0, 2_000] as const)])).toBeLessThan(10)
 })
 
-it("of jobs with large payloads fewer are claimed ahead, by those of the last claim that found any", () => {
+/** Slots whose handlers have ended at once so many times. */
+const quick = (times: number) => {
   const slots = new Slots("slots", 32, 600, [])
-  for (let job = 0; job < 100; job++) {
+  for (let job = 0; job < times; job++) {
     slots.enter({ ...ticket })
     slots.handlerEnded(0)
     slots.resultGone(8)
   }
+  return slots
+}
+
+it("of jobs with large payloads fewer are claimed ahead, and more again only some claims after the last of them", () => {
+  const slots = quick(300)
   expect(slots.room).toBe(32 + 600)
   slots.noteClaim(4, 4 * 1024 * 1024)
   expect(slots.room).toBe(32 + 16)
   slots.noteClaim(0, 0)
   expect(slots.room).toBe(32 + 16)
-  slots.noteClaim(500, 500 * 256)
+  slots.noteClaim(1, 256)
+  expect(slots.room).toBe(32 + 17)
+  for (let claim = 0; claim < 50; claim++) slots.noteClaim(500, 500 * 256)
   expect(slots.room).toBe(32 + 600)
+})
+
+it("no more are claimed ahead than twice as many as were begun of late, and as there are slots", () => {
+  const slots = quick(300)
+  slots.withdrawStale(0)
+  slots.withdrawStale(100)
+  expect(slots.room).toBe(32 + 32)
+  for (let job = 0; job < 40; job++) {
+    slots.enter({ ...ticket })
+    slots.handlerEnded(0)
+    slots.resultGone(8)
+  }
+  expect(slots.room).toBe(32 + 32 + 80)
+  // Twenty in 200 milliseconds.
+  slots.withdrawStale(400)
+  expect(slots.room).toBe(32 + 32 + 40)
+  // A clock that was set back begins anew.
+  slots.withdrawStale(0)
+  expect(slots.room).toBe(32 + 32)
 })
 
 it("no job is claimed ahead before the first results are durable", () => {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "@effect/vitest"
-import { Deferred, Effect, Logger, Metric, Option, Ref, Schema, TestClock } from "effect"
+import { Deferred, Effect, Logger, LogLevel, Metric, Option, Ref, Schema, TestClock } from "effect"
 import * as Job from "../../src/Job.js"
 import * as Metrics from "../../src/Metrics.js"
 import * as Queue from "../../src/Queue.js"
@@ -233,6 +233,54 @@ describe("jobs that are claimed ahead of a free slot", () => {
       }
     }).pipe(Effect.scoped, Effect.provide(services()))
   )
+
+  it.effect("are as many as start soon where most slots are taken for long: none is given back", () => {
+    let released = 0
+    let settled = 0
+    const live = services((store) => ({
+      settle: (settlements) =>
+        Effect.suspend(() => {
+          for (const [, { _tag }] of settlements) {
+            if (_tag === "Release") released++
+            else settled++
+          }
+          return store.settle(settlements)
+        })
+    }))
+    return Effect.gen(function* () {
+      yield* Queue.enqueueAll(
+        Task,
+        Array.from({ length: 900 }, (_, n) => ({ n }))
+      )
+      yield* work(({ n }) => Effect.as(n < 30 ? Effect.sleep("1 minute") : Effect.sleep("8 millis"), n), {
+        queues: { default: { concurrency: 32 } }
+      })
+      for (let step = 0; step < 200; step++) yield* TestClock.adjust("8 millis")
+      expect(released).toBe(0)
+      expect(settled).toBeGreaterThan(300)
+    }).pipe(Effect.scoped, Effect.provide(live))
+  })
+
+  it.effect("are fewer where a claim fails, until its answer gets through", () => {
+    const asked: Array<number> = []
+    const live = services((store) => ({
+      claim: (request) =>
+        Effect.suspend(() => {
+          asked.push(request.limit)
+          return request.limit > 5 ? Effect.fail(down) : store.claim(request)
+        })
+    }))
+    return Effect.gen(function* () {
+      yield* Queue.enqueueAll(
+        Task,
+        Array.from({ length: 5 }, (_, n) => ({ n }))
+      )
+      yield* work(({ n }) => Effect.succeed(n), { queues: { default: { concurrency: 32 } } })
+      yield* TestClock.adjust("1 minute")
+      expect(asked.slice(0, 4)).toEqual([32, 16, 8, 4])
+      expect(yield* Queue.counts).toContainEqual({ queue: "default", state: "succeeded", count: 5 })
+    }).pipe(Effect.scoped, Effect.provide(live), Logger.withMinimumLogLevel(LogLevel.None))
+  })
 
   it.effect("are renewed while they wait, and given back after a second when the slots do not get free", () =>
     Effect.gen(function* () {
