@@ -269,7 +269,10 @@ export class JobStore extends Context.Tag("leasehold/JobStore")<
      */
     readonly retry: (id: JobId) => Effect.Effect<string, JobNotFound | JobNotEnded | TransactionAborted | StoreError>
 
-    /** Retries dead or canceled jobs that match, walking from the cursor; answers how many, and the queues that may have got some. */
+    /**
+     * Retries dead or canceled jobs that match, walking from the cursor; answers how many, and the queues that may have got some. Where
+     * the answer to a commit was lost, its jobs are retried and not counted.
+     */
     readonly retryAll: (
       filter: JobFilter,
       after: Cursor,

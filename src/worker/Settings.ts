@@ -19,10 +19,13 @@ export interface Options<Jobs extends ReadonlyArray<Job.Any> = ReadonlyArray<Job
       readonly concurrency?: number
       /**
        * Jobs that may be claimed ahead of a free slot: 0 to 1,000; default twenty times `concurrency`, but 64 to 600, and for
-       * more than 600 handlers as many as those, up to 1,000. Never more are than should start within 200 ms by how long
-       * handlers took of late, and their results to become durable, so none while either is long, nor more than twice as many
-       * as were begun of late, nor more than hold about 16 million characters of payloads by those of the last claims; they are renewed while they wait, and one that waited for a second
-       * is given back.
+       * more than 600 handlers as many as those, up to 1,000. Never more are than
+       *
+       * - should start within 200 ms by how long handlers took of late, and their results to become durable: none while either is long;
+       * - twice as many as were begun in the last 200 ms or more, and one for each slot beside;
+       * - hold about 16 million characters of payloads, by those of the last claims.
+       *
+       * They are renewed while they wait, and one that waited for a second is given back.
        */
       readonly prefetch?: number
     }

@@ -133,6 +133,7 @@ export class Slots {
     }
   }
 
+  /** Begins the next window once the last one is over, and says how many a window of `longestWait` had at its pace. */
   private measurePace(now: number): void {
     const passed = now - (this.windowStart ?? now)
     if (this.windowStart !== undefined && passed >= 0 && passed < longestWait) return
